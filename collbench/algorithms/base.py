@@ -1,0 +1,189 @@
+"""The one interface that matters: an algorithm is a record and a runner, and the registry finds them."""
+
+import importlib
+import importlib.metadata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from collbench.contention.traffic import Schedule
+from collbench.errors import UsageError
+from collbench.results.records import Call, Collective, Mode, Support
+from collbench.topology.graph import Topology
+from collbench.topology.machine import Machine
+
+__all__ = ["Algorithm", "Proof", "Ranks", "Runner", "registry", "select"]
+
+_MODULES = ("nccl", "symmetric_memory", "gloo", "host")
+_GROUP = "collbench.algorithms"
+
+
+class Ranks(Protocol):
+    """What a runner knows of its peers. One process per rank; all ranks call the same methods in the same order."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    device: str
+    """`cpu`, or `cuda:N` (several ranks share an N on `shared-gpu`)."""
+    deadline_s: float
+    """Seconds after which a wait inside a runner must give up with an error."""
+
+    def exchange(self, value: Any) -> list[Any]:  # noqa: ANN401 - any JSON value
+        """Gather one JSON value of every rank, in rank order, on every rank. Takes about 1 ms; for set-up only.
+
+        Raises:
+            TimeoutError: a rank did not come within the deadline.
+        """
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here; for set-up only."""
+
+    def process_group(self, backend: str) -> Any:  # noqa: ANN401 - a torch ProcessGroup; torch may be absent
+        """torch.distributed's default group over these ranks, made at the first call and destroyed with the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What really ran: `reason` is empty if it is what the algorithm's name promises, else what ran instead."""
+
+    reason: str = ""
+    evidence: Mapping[str, str] = field(default_factory=dict)
+
+
+class Runner(ABC):
+    """One algorithm set up for one call on one rank: memory is opened on entry and freed on exit, also after an error.
+
+    `slots` input and output buffers are made; `launch(i)` reads slot i's inputs and writes slot i's outputs, on the
+    current stream for CUDA, and enqueues only: it is capture-safe and allocates nothing. Arrays are numpy arrays for
+    `cpu` algorithms that need no torch, else torch tensors; one-dimensional, of `call.count` elements, of the call's
+    dtype (`ml_dtypes.bfloat16` in numpy), named (`x` -> `y` for an all-reduce).
+    """
+
+    blocks = 0
+    """Thread blocks of one launch that wait for peers: all ranks' together must be resident on a shared GPU."""
+    threads = 0
+    """Threads of such a block."""
+
+    def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
+        self.ranks = ranks
+        self.call = call
+        self.slots = slots
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    @abstractmethod
+    def inputs(self, i: int) -> Mapping[str, Any]:
+        """Input arrays of slot i by name."""
+
+    @abstractmethod
+    def outputs(self, i: int) -> Mapping[str, Any]:
+        """Output arrays of slot i by name."""
+
+    @abstractmethod
+    def launch(self, i: int) -> None:
+        """Run slot i."""
+
+    def proof(self) -> Proof:
+        """What really ran, asked once after the first verified launches."""
+        return Proof()
+
+
+def _any_cost(call: Call, machine: Machine) -> float:
+    del machine
+    return 30.0 + call.bytes * call.world_size / 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One implementation of a collective: what it needs, what it sends, how it runs.
+
+    `traffic` and `support` are pure, and `support` never raises. `runner` is `module:Class`, imported in the worker only.
+    `family` is the word of `--algorithms` (`own`, `symm`, `nccl`, `host`, ...). `imports` names the modules that the fork
+    server imports before it forks (never one that touches CUDA at import). `environment` gives the variables that its
+    workers need on this machine. `max_calls` caps the calls of a chained sample; `cost_us` estimates one call, from which
+    the plan pins iterations: it need only be right within a factor of 5.
+    """
+
+    name: str
+    collective: Collective
+    summary: str
+    reference: str
+    traffic: Callable[[Call, Topology], Schedule]
+    support: Callable[[Machine, Call], Support]
+    runner: str
+    family: str
+    device: str = "cuda"
+    modes: tuple[Mode, ...] = (Mode.EAGER, Mode.GRAPH)
+    imports: tuple[str, ...] = ()
+    environment: Callable[[Machine], Mapping[str, str]] = field(default=lambda _machine: {})
+    max_calls: int = 122
+    cost_us: Callable[[Call, Machine], float] = _any_cost
+
+    def load_runner(self) -> type[Runner]:
+        """Import the runner's class; in a worker only."""
+        module, _, name = self.runner.partition(":")
+        loaded: type[Runner] = getattr(importlib.import_module(module), name)
+        return loaded
+
+
+def registry() -> dict[str, Algorithm]:
+    """All algorithms by name: ours, then those of other packages' entry points `collbench.algorithms`.
+
+    A module of ours or an entry point offers `ALGORITHMS`, a sequence of `Algorithm`. An entry point that fails to load
+    is left out with a warning: other people's packages must not stop the tool.
+    """
+    found: dict[str, Algorithm] = {}
+    for module in _MODULES:
+        for algorithm in _algorithms_of(f"collbench.algorithms.{module}"):
+            found[algorithm.name] = algorithm
+    for point in importlib.metadata.entry_points(group=_GROUP):
+        found |= _load_point(point, found)
+    return found
+
+
+def _algorithms_of(module: str) -> Sequence[Algorithm]:
+    offered: Sequence[Algorithm] = importlib.import_module(module).ALGORITHMS
+    return offered
+
+
+def _load_point(point: importlib.metadata.EntryPoint, known: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
+    import warnings
+
+    try:
+        loaded = point.load()
+        offered = loaded if isinstance(loaded, (list, tuple)) else [loaded]
+        twice = [a.name for a in offered if a.name in known]
+        if twice:
+            raise ValueError(f"algorithm {twice[0]!r} exists already")
+        return {a.name: a for a in offered}
+    except Exception as error:  # noqa: BLE001 - whatever another package raises
+        warnings.warn(f"algorithms of {point.value} left out: {type(error).__name__}: {error}", stacklevel=2)
+        return {}
+
+
+def select(words: str, known: Mapping[str, Algorithm]) -> list[Algorithm]:
+    """Algorithms for `--algorithms`: families, names or `all`, joined by commas, in the registry's order.
+
+    Raises:
+        UsageError: a word is neither a family nor a name; the message lists both.
+    """
+    wanted = [word.strip() for word in words.split(",") if word.strip()]
+    families = sorted({a.family for a in known.values()})
+    for word in wanted:
+        if word != "all" and word not in known and word not in families:
+            raise UsageError(
+                f"unknown algorithm {word!r}: families are {', '.join(families)}; names are {', '.join(known)}"
+            )
+    if not wanted:
+        raise UsageError("no algorithm named: give a family, a name or all")
+    return [a for a in known.values() if "all" in wanted or a.name in wanted or a.family in wanted]

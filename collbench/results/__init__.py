@@ -1,0 +1,1 @@
+"""Records of everything that is measured, and how they are kept."""

@@ -1,0 +1,1 @@
+"""What the machine is: devices, switches and the links between them."""

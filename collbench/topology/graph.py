@@ -1,0 +1,309 @@
+"""The topology: a directed graph of devices with one link per direction."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+
+from collbench.errors import InvalidError
+from collbench.results.records import SCHEMA
+
+__all__ = ["PCIE_GENERATIONS", "Link", "LinkKind", "Node", "NodeKind", "Topology", "TopologyError"]
+
+PCIE_GENERATIONS: Mapping[int, float] = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
+"""GT/s per lane of each PCIe generation (PCI-SIG)."""
+
+_TRANSIT_FORBIDDEN = frozenset({"gpu", "nic"})
+_HOP_COST = {"nvlink": 0.5, "c2c": 0.5, "pcie": 1.0, "memory": 1.0, "socket": 2.0, "network": 10.0}
+
+
+class TopologyError(InvalidError):
+    """A topology that cannot be read or makes no sense: names the place, quotes it, says what was expected."""
+
+
+class NodeKind(StrEnum):
+    """What a node is."""
+
+    GPU = "gpu"
+    NIC = "nic"
+    SWITCH = "switch"
+    ROOT_PORT = "root_port"
+    HOST_BRIDGE = "host_bridge"
+    SOCKET = "socket"
+    NVSWITCH = "nvswitch"
+
+
+class LinkKind(StrEnum):
+    """What a link is; `socket` is UPI or xGMI between processors, `memory` the path from a core to host memory."""
+
+    PCIE = "pcie"
+    NVLINK = "nvlink"
+    C2C = "c2c"
+    SOCKET = "socket"
+    MEMORY = "memory"
+    NETWORK = "network"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One device. `attributes` holds facts as text: `busid`, `model`, `numa`, `vendor`, `device`, `cores`, `acs`, ..."""
+
+    id: str
+    kind: NodeKind
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a link.
+
+    `generation` x `width` is what the link can do (for NVLink: version and number of links; 0 where unknown), `current_*`
+    what it does now: idle GPUs downtrain, so the two are kept apart. `capacity_gbps` is payload in GB/s (1e9 bytes) of
+    this direction, `latency_us` one way; both None where nobody has said. `provenance` says who did.
+    """
+
+    src: str
+    dst: str
+    kind: LinkKind
+    generation: int = 0
+    width: int = 0
+    current_generation: int = 0
+    current_width: int = 0
+    capacity_gbps: float | None = None
+    latency_us: float | None = None
+    provenance: str = ""
+
+    @property
+    def link_class(self) -> str:
+        """Name of what it can do: `pcie5x16`, `nvlink4x18`, `socket`, `memory`, `network`; `pcie` where unknown."""
+        known = self.kind in {LinkKind.PCIE, LinkKind.NVLINK} and self.generation and self.width
+        return f"{self.kind}{self.generation}x{self.width}" if known else str(self.kind)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Directed graph of a machine (or of several joined by a network). Immutable; `rank_order` maps rank to GPU id.
+
+    `hidden` lists GPU pairs whose PCIe path a label such as NV# hides; `disagreements` what sources said differently.
+
+    Raises:
+        TopologyError: a link to an unknown node, a doubled node or link, a capacity or latency that is not positive.
+    """
+
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    name: str = ""
+    hidden: tuple[tuple[str, str], ...] = ()
+    disagreements: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self._by_id) != len(self.nodes):
+            twice = next(n.id for i, n in enumerate(self.nodes) if n.id in {m.id for m in self.nodes[:i]})
+            raise TopologyError(f"node {twice!r} stands twice: every node needs an id of its own")
+        seen: set[tuple[str, str, str]] = set()
+        for link in self.links:
+            _check_link(link, self._by_id, seen)
+            seen.add((link.src, link.dst, link.kind))
+
+    @cached_property
+    def _by_id(self) -> dict[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    def node(self, node_id: str) -> Node:
+        """The node of that id.
+
+        Raises:
+            TopologyError: there is none.
+        """
+        if node_id not in self._by_id:
+            raise TopologyError(f"no node {node_id!r} in topology {self.name or '(unnamed)'}")
+        return self._by_id[node_id]
+
+    @cached_property
+    def gpus(self) -> tuple[str, ...]:
+        """Ids of the GPUs in the order in which they stand, which is the order of ranks."""
+        return tuple(node.id for node in self.nodes if node.kind is NodeKind.GPU)
+
+    @cached_property
+    def sockets(self) -> tuple[str, ...]:
+        """Ids of the processors."""
+        return tuple(node.id for node in self.nodes if node.kind is NodeKind.SOCKET)
+
+    @cached_property
+    def _best_link(self) -> dict[tuple[str, str], Link]:
+        best: dict[tuple[str, str], Link] = {}
+        for link in self.links:
+            kept = best.get((link.src, link.dst))
+            if kept is None or _HOP_COST[link.kind] < _HOP_COST[kept.kind]:
+                best[link.src, link.dst] = link
+        return best
+
+    @cached_property
+    def _routes(self) -> dict[tuple[str, str], tuple[Link, ...]]:
+        return {}
+
+    def route(self, src: str, dst: str) -> tuple[Link, ...]:
+        """Links from `src` to `dst` in order, cheapest kind first (NVLink before PCIe before sockets before network).
+
+        GPUs and NICs forward nothing for others (a NIC only from its host to the network). Cached.
+
+        Raises:
+            TopologyError: an unknown node, or no path.
+        """
+        if (src, dst) not in self._routes:
+            self.node(src), self.node(dst)
+            try:
+                path = nx.shortest_path(self._transit_graph(src, dst), src, dst, weight="cost")
+            except nx.NetworkXNoPath as error:
+                raise TopologyError(
+                    f"no route from {src} to {dst}: the topology has no links that join them"
+                ) from error
+            self._routes[src, dst] = tuple(self._best_link[hop] for hop in itertools.pairwise(path))
+        return self._routes[src, dst]
+
+    def _transit_graph(self, src: str, dst: str) -> "nx.DiGraph[str]":
+        def allowed(node_id: str) -> bool:
+            return node_id in {src, dst} or self._forwards(node_id)
+
+        return nx.subgraph_view(self._digraph, filter_node=allowed)
+
+    def _forwards(self, node_id: str) -> bool:
+        kind = self._by_id[node_id].kind
+        return kind not in _TRANSIT_FORBIDDEN or (kind is NodeKind.NIC and node_id in self._networked)
+
+    @cached_property
+    def _networked(self) -> frozenset[str]:
+        return frozenset(end for link in self.links if link.kind is LinkKind.NETWORK for end in (link.src, link.dst))
+
+    @cached_property
+    def _digraph(self) -> "nx.DiGraph[str]":
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(node.id for node in self.nodes)
+        for (src, dst), link in self._best_link.items():
+            graph.add_edge(src, dst, cost=_HOP_COST[link.kind], link=link)
+        return graph
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Largest sets of at least two GPUs below one common PCIe switch, in rank order; empty where none is known."""
+        tree: nx.Graph[str] = nx.Graph()
+        tree.add_nodes_from(n.id for n in self.nodes if n.kind in {NodeKind.SWITCH, NodeKind.GPU})
+        for link in self.links:
+            if link.kind is LinkKind.PCIE and link.src in tree and link.dst in tree:
+                tree.add_edge(link.src, link.dst)
+        gpus = [[g for g in self.gpus if g in part] for part in nx.connected_components(tree)]
+        return tuple(sorted((tuple(g) for g in gpus if len(g) > 1), key=lambda g: self.gpus.index(g[0])))
+
+    def cut(self, sources: Iterable[str], targets: Iterable[str]) -> tuple[float, tuple[Link, ...]]:
+        """Least capacity in GB/s that separates two sets of nodes, and the links that make it up (links of unknown
+        capacity count as infinite; an infinite cut has no links).
+
+        Raises:
+            TopologyError: an unknown node, an empty set, or sets that overlap.
+        """
+        from_set, to_set = set(sources), set(targets)
+        if not from_set or not to_set or from_set & to_set:
+            raise TopologyError(f"cut: {sorted(from_set)} and {sorted(to_set)} must be two disjoint sets of nodes")
+        graph: nx.DiGraph[Any] = nx.DiGraph()
+        for (src, dst), link in self._best_link.items():
+            capacity = {} if link.capacity_gbps is None else {"capacity": link.capacity_gbps}
+            graph.add_edge(src, dst, **capacity)
+        for end in from_set | to_set:
+            self.node(end)
+            graph.add_edge(("source",), end) if end in from_set else graph.add_edge(end, ("sink",))
+        try:
+            value, (near, far) = nx.minimum_cut(graph, ("source",), ("sink",))
+        except nx.NetworkXUnbounded:
+            return float("inf"), ()
+        edges = tuple(link for (a, b), link in self._best_link.items() if a in near and b in far)
+        return float(value), edges
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of what the machine can do, independent of ids, order, present link speed and provenance."""
+        colour = {n.id: _hash(n.kind, n.attributes.get("model", "")) for n in self.nodes}
+        for _ in range(len(self.nodes).bit_length() + 2):
+            around: dict[str, list[str]] = {node_id: [] for node_id in colour}
+            for link in self.links:
+                around[link.src].append(_hash("out", link.link_class, colour[link.dst]))
+                around[link.dst].append(_hash("in", link.link_class, colour[link.src]))
+            colour = {node_id: _hash(own, *sorted(around[node_id])) for node_id, own in colour.items()}
+        return _hash(*sorted(colour.values()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form of `collbench topo --json` (docs/design.md section 4)."""
+        return {
+            "schema": SCHEMA,
+            "kind": "topology",
+            "name": self.name,
+            "nodes": [{"id": n.id, "kind": str(n.kind), **dict(n.attributes)} for n in self.nodes],
+            "links": [_link_dict(link) for link in self.links],
+            "groups": [list(group) for group in self.groups],
+            "hidden": [list(pair) for pair in self.hidden],
+            "disagreements": list(self.disagreements),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Topology":
+        """Inverse of `as_dict`.
+
+        Raises:
+            TopologyError: a field is missing or is of the wrong kind.
+        """
+        try:
+            nodes = tuple(
+                Node(n["id"], NodeKind(n["kind"]), {k: str(v) for k, v in n.items() if k not in {"id", "kind"}})
+                for n in data["nodes"]
+            )
+            links = tuple(_link_from_dict(row) for row in data["links"])
+            hidden = tuple((str(a), str(b)) for a, b in data.get("hidden", ()))
+            return cls(nodes, links, str(data.get("name", "")), hidden, tuple(map(str, data.get("disagreements", ()))))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise TopologyError(f"topology: {type(error).__name__}: {error}") from error
+
+    def as_json(self) -> str:
+        """`as_dict` as text, one line."""
+        return json.dumps(self.as_dict())
+
+
+def _check_link(link: Link, nodes: Mapping[str, Node], seen: set[tuple[str, str, str]]) -> None:
+    where = f"link {link.src} -> {link.dst}"
+    for end in (link.src, link.dst):
+        if end not in nodes:
+            raise TopologyError(f"{where}: there is no node {end!r}")
+    if link.src == link.dst:
+        raise TopologyError(f"{where}: a link joins two different nodes")
+    if (link.src, link.dst, link.kind) in seen:
+        raise TopologyError(f"{where} ({link.kind}) stands twice: add the widths up in one link")
+    for name, value in (("capacity_gbps", link.capacity_gbps), ("latency_us", link.latency_us)):
+        if value is not None and not 0 < value < float("inf"):
+            raise TopologyError(f"{where}: {name} is {value}, expected a finite number above zero")
+
+
+def _link_dict(link: Link) -> dict[str, Any]:
+    return {
+        "src": link.src, "dst": link.dst, "class": link.link_class, "kind": str(link.kind),
+        "capacity_gbps": link.capacity_gbps, "latency_us": link.latency_us, "provenance": link.provenance,
+        "generation": link.generation, "width": link.width,
+        "current_generation": link.current_generation, "current_width": link.current_width,
+    }  # fmt: skip
+
+
+def _link_from_dict(row: Mapping[str, Any]) -> Link:
+    return Link(
+        src=row["src"], dst=row["dst"], kind=LinkKind(row["kind"]),
+        generation=int(row.get("generation", 0)), width=int(row.get("width", 0)),
+        current_generation=int(row.get("current_generation", 0)), current_width=int(row.get("current_width", 0)),
+        capacity_gbps=row.get("capacity_gbps"), latency_us=row.get("latency_us"),
+        provenance=str(row.get("provenance", "")),
+    )  # fmt: skip
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

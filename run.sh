@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# ./run.sh            measure this machine with 8 ranks and write the page; words behind it go to `collbench sweep`
+# ./run.sh test       run all tests; words behind it go to pytest
+# ./run.sh check      ruff, mypy and the test of the layers
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+export OMP_NUM_THREADS=1 PATH="$PWD/.venv/bin:$PATH"
+
+gpus=$(timeout 20 nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+
+environment() {
+  local python packages stamp
+  if ((gpus)); then packages=(-e '.[sweep,cuda,dev]'); else packages=(torch==2.13.0 -e '.[dev]'); fi
+  stamp="$(cksum <pyproject.toml) ${packages[*]}"
+  if [[ -f .venv/installed && "$(<.venv/installed)" == "$stamp" ]]; then return; fi
+  for python in "${PYTHON:-python3}" python3.13 python3.12 python3.11 none; do
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
+  done
+  [[ "$python" != none ]] || { echo "run.sh: no Python 3.11 or newer: install one or set PYTHON to it" >&2; exit 3; }
+  if [[ ! -x .venv/bin/pip ]]; then "$python" -m venv --clear .venv >&2; fi
+  echo "run.sh: installing ${packages[*]} into .venv" >&2
+  pip install --quiet "${packages[@]}" >&2
+  echo "$stamp" >.venv/installed
+}
+
+measure() {
+  local run share=()
+  run="reports/$(date +%Y%m%d-%H%M%S)"
+  if ((gpus && gpus < 8)); then share=(--share-gpu); fi
+  collbench sweep --nproc 8 --budget 45s --out "$run" "${share[@]}" "$@"
+  collbench report "$run"
+}
+
+case "${1:-}" in
+  test) environment; pytest "${@:2}" ;;
+  check) environment; ruff check . && ruff format --check . && mypy && pytest -q tests/test_floors.py ;;
+  "" | -*) environment; measure "$@" ;;
+  *) echo "run.sh: unknown word '$1': expected nothing, test, check, or options of collbench sweep" >&2; exit 2 ;;
+esac

@@ -20,7 +20,7 @@ PCIE_GENERATIONS: Mapping[int, float] = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.
 """GT/s per lane of each PCIe generation (PCI-SIG)."""
 
 _TRANSIT_FORBIDDEN = frozenset({"gpu", "nic"})
-_HOP_COST = {"nvlink": 0.5, "c2c": 0.5, "pcie": 1.0, "memory": 1.0, "socket": 2.0, "network": 10.0}
+_HOP_COST = {"nvlink": 0.5, "xgmi": 0.5, "c2c": 0.5, "pcie": 1.0, "memory": 1.0, "socket": 2.0, "network": 10.0}
 
 
 class TopologyError(InvalidError):
@@ -40,10 +40,13 @@ class NodeKind(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """What a link is; `socket` is UPI or xGMI between processors, `memory` the path from a core to host memory."""
+    """What a link is; `socket` is UPI or xGMI between processors, `xgmi` the one between AMD GPUs, `memory` the path from
+    a core to host memory.
+    """
 
     PCIE = "pcie"
     NVLINK = "nvlink"
+    XGMI = "xgmi"
     C2C = "c2c"
     SOCKET = "socket"
     MEMORY = "memory"

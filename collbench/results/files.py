@@ -1,0 +1,101 @@
+"""Writing so that a full disk, a kill or a second process costs nothing that was there before."""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from collbench.errors import InvalidError
+
+__all__ = ["append_whole", "lock_folder", "readable_errors", "replace_whole"]
+
+_LOCK = "lock"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+@contextlib.contextmanager
+def readable_errors(path: Path, hint: str = "") -> Iterator[None]:
+    """Turn an operating system's error about `path` into one line that says what to do; `hint` is put behind it.
+
+    Raises:
+        InvalidError: instead of the OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            advice = "the disk is full, or the file is at its size limit: free some space, then go on with --resume"
+        elif error.errno in _FORBIDDEN:
+            advice = f"cannot be written ({os.strerror(error.errno or 0)}): choose another place with --out"
+        else:
+            advice = f"cannot be written: {error.strerror or error}"
+        raise InvalidError(f"{path}: {advice}{hint}") from error
+
+
+def lock_folder(folder: Path) -> int:
+    """Lock the folder for writing; gives the descriptor that holds the lock until it is closed or the process ends.
+
+    Raises:
+        InvalidError: another process holds it (named by pid), or the lock file cannot be written.
+    """
+    with readable_errors(folder):
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(folder / _LOCK, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with readable_errors(folder):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        text = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        holder = text if text.isdigit() else "(unknown)"
+        os.close(descriptor)
+        raise InvalidError(f"{folder}: process {holder} writes to this run: wait for it, or stop it") from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def append_whole(descriptor: int, line: bytes) -> None:
+    """Append a line by one write; where it does not fit whole, nothing of it stays.
+
+    Raises:
+        OSError: it was not written.
+    """
+    before = os.fstat(descriptor).st_size
+    try:
+        written = os.write(descriptor, line)
+    except OSError:
+        os.ftruncate(descriptor, before)
+        raise
+    if written < len(line):
+        os.ftruncate(descriptor, before)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def replace_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file anew so that either the old or the new content is there: temporary file, fsync, rename.
+
+    Raises:
+        OSError: it was not replaced.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,235 @@
+"""A run folder: what a run is and every sample of it, kept so that no interruption loses what was written.
+
+    run.json         the `Run` record; replaced whole (temporary file, fsync, rename)
+    samples.jsonl    one line per cell and launch, appended by one write each; it stays after the run: it is the truth
+    evidence.jsonl   what really ran (logs, kernel names), one line per cell and launch
+    samples.parquet  the same samples by column, written when the run is finished (results/columns.py)
+    lock             held with flock by the process that writes
+
+Samples are read from `samples.jsonl` where it is there, and what is damaged in it from the parquet file.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from collbench.errors import InvalidError, UsageError
+from collbench.results import lines
+from collbench.results.columns import read_parquet, write_parquet
+from collbench.results.files import append_whole, lock_folder, readable_errors, replace_whole
+from collbench.results.reading import EVIDENCE, PARQUET, RUN, SAMPLES, check, evidence_of, read_run, read_samples
+from collbench.results.records import Run, Samples
+from collbench.results.schema import CURRENT
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder:
+    """A run on disk: make one with `create` or `open`. A context manager, which closes it and lets go of the lock.
+
+    One process writes at a time. The lock belongs to the open file: it goes with the process, however that ends, unless
+    a child that was forked without exec outlives it.
+    """
+
+    def __init__(self, path: Path, run: Run, version: int, lock: int | None) -> None:
+        self.path = path
+        self._run = run
+        self._version = version
+        self._lock = lock
+        self._ranks = {cell.cell_id: cell.call.world_size for cell in run.cells}
+        self._files: dict[str, int] = {}
+        self._notes: list[str] = []
+        self._cache: tuple[object, list[Samples], list[str]] | None = None
+
+    @classmethod
+    def create(cls, path: str | Path, run: Run) -> "RunFolder":
+        """Make the folder (mode 0700) and its `run.json`, locked for writing.
+
+        Raises:
+            UsageError: the path holds a run, other files, or is no folder.
+            InvalidError: another process writes there, no permission, a full disk.
+        """
+        path = Path(path)
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path} is a file: give a new folder with --out")
+        with readable_errors(path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return cls._locked(path, lambda lock: cls._create(path, run, lock))
+
+    @classmethod
+    def _create(cls, path: Path, run: Run, lock: int) -> "RunFolder":
+        there = {entry.name for entry in path.iterdir()} - {"lock"}
+        if there & {RUN, SAMPLES, PARQUET}:
+            raise UsageError(f"{path} holds a run: give --resume {path} to go on with it, or another --out")
+        if there:
+            raise UsageError(f"{path} holds other files: give a new folder with --out")
+        folder = cls(path, run, CURRENT, lock)
+        with readable_errors(path):
+            path.chmod(0o700)
+        folder._write_run()
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path, *, write: bool = False) -> "RunFolder":
+        """Open a run to read it; with `write` to go on with it: it is locked, and a last line that was cut is cut off.
+
+        Raises:
+            UsageError: there is no such folder.
+            InvalidError: not a run, a damaged `run.json`, a newer schema; for writing also an older schema, another
+                process that writes, no permission.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise UsageError(f"{path}: no such run folder")
+        if not write:
+            return cls(path, *read_run(path / RUN), None)
+        read_run(path / RUN)
+        return cls._locked(path, lambda lock: cls._resumed(path, lock))
+
+    @classmethod
+    def _resumed(cls, path: Path, lock: int) -> "RunFolder":
+        folder = cls(path, *read_run(path / RUN), lock)
+        folder._prepare_to_append()
+        return folder
+
+    @classmethod
+    def _locked(cls, path: Path, make: "Callable[[int], RunFolder]") -> "RunFolder":
+        lock = lock_folder(path)
+        try:
+            return make(lock)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def close(self) -> None:
+        """Close the files and let go of the lock."""
+        for descriptor in (*self._files.values(), *([] if self._lock is None else [self._lock])):
+            os.close(descriptor)
+        self._files, self._lock = {}, None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def run(self) -> Run:
+        """The run's record."""
+        return self._run
+
+    def append(self, samples: Samples) -> None:
+        """Add what one launch measured of one cell; when this returns it is written, and outlives the process.
+
+        Raises:
+            InvalidError: latencies that are no times, a cell or a number of ranks that is not the plan's, a full disk;
+                then nothing of it is written.
+        """
+        line = lines.encode(samples)
+        check(lines.decode(json.loads(line)), self._ranks)
+        self._append(SAMPLES, line)
+
+    def append_evidence(self, cell_id: str, launch: int, evidence: Mapping[str, str]) -> None:
+        """Add what really ran for one cell and launch, as text by name.
+
+        Raises:
+            InvalidError: a full disk, or the folder was not opened for writing.
+        """
+        record = {"cell_id": cell_id, "launch": launch, "evidence": {k: str(v) for k, v in evidence.items()}}
+        self._append(EVIDENCE, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+
+    def finish(self) -> None:
+        """Write the parquet file, then note the end in `run.json`.
+
+        Raises:
+            InvalidError: a full disk; samples.jsonl holds everything nevertheless.
+        """
+        self._need_lock()
+        with readable_errors(self.path, f"; {SAMPLES} holds all samples"):
+            if SAMPLES in self._files:
+                os.fsync(self._files[SAMPLES])
+            replace_whole(self.path / PARQUET, lambda file: write_parquet(file, self.samples()))
+        self._run = replace(self._run, finished=datetime.now(UTC).isoformat(timespec="seconds"))
+        self._write_run()
+
+    def samples(self) -> list[Samples]:
+        """All usable samples in the order in which they were written; what was left out stands in `problems()`.
+
+        Raises:
+            InvalidError: neither file of samples is of use.
+        """
+        return self._read()[0]
+
+    def problems(self) -> list[str]:
+        """What is damaged, doubled or not planned in the samples: one sentence each, with file and line."""
+        return [*self._notes, *self._read()[1]]
+
+    def evidence(self) -> dict[tuple[str, int], dict[str, str]]:
+        """What really ran, by cell and launch; damaged lines are left out.
+
+        Raises:
+            InvalidError: the file is of no use.
+        """
+        path = self.path / EVIDENCE
+        found = lines.read(path, evidence_of).records if path.exists() else ()
+        return {(cell_id, launch): evidence for _, (cell_id, launch, evidence) in found}
+
+    def _read(self) -> tuple[list[Samples], list[str]]:
+        stamp = tuple(_stamp(self.path / name) for name in (SAMPLES, PARQUET))
+        if self._cache is None or self._cache[0] != stamp:
+            self._cache = (stamp, *read_samples(self.path, self._ranks, self._version))
+        return list(self._cache[1]), list(self._cache[2])
+
+    def _prepare_to_append(self) -> None:
+        if self._version != CURRENT:
+            raise InvalidError(f"{self.path}: an older release wrote it: it can be read, not resumed; start a new run")
+        parse: Callable[[dict[str, Any]], object]
+        for name, parse in ((SAMPLES, lines.decode), (EVIDENCE, evidence_of)):
+            with readable_errors(self.path / name):
+                self._cut_tail(name, parse)
+        if not (self.path / SAMPLES).exists() and (self.path / PARQUET).exists():
+            for samples in read_parquet(self.path / PARQUET):
+                self._append(SAMPLES, lines.encode(samples))
+
+    def _cut_tail(self, name: str, parse: Callable[[dict[str, Any]], object]) -> None:
+        path = self.path / name
+        if not path.exists():
+            return
+        parsed = lines.read(path, parse)
+        if parsed.whole_bytes < path.stat().st_size:
+            os.truncate(path, parsed.whole_bytes)
+            self._notes.append(parsed.problems[-1])
+        elif parsed.newline:
+            self._append(name, b"\n")
+
+    def _append(self, name: str, line: bytes) -> None:
+        self._need_lock()
+        with readable_errors(self.path / name):
+            if name not in self._files:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._files[name] = os.open(self.path / name, flags, 0o600)
+            append_whole(self._files[name], line)
+
+    def _write_run(self) -> None:
+        text = json.dumps(self._run.as_dict(), indent=1, allow_nan=False).encode() + b"\n"
+        with readable_errors(self.path / RUN):
+            replace_whole(self.path / RUN, lambda file: file.write(text))
+
+    def _need_lock(self) -> None:
+        if self._lock is None:
+            raise InvalidError(f"{self.path}: the run was opened for reading, not for writing")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns

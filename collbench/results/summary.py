@@ -1,0 +1,158 @@
+"""From samples to rows: fold over ranks, quantiles over iterations, flags, and the table that is printed."""
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from collbench.results.records import SCHEMA, Cell, Flag, Run, Samples, Status
+from collbench.units import format_us
+
+__all__ = ["MAX_LAUNCH_SPREAD", "MAX_TAIL", "as_json", "clean", "fold", "rows", "table"]
+
+MAX_TAIL = 3.0
+"""p99 / p50 above which a cell is `noisy`: pinned ranks stay below 2, 8 host ranks on 2 cores were seen at 30."""
+
+MAX_LAUNCH_SPREAD = 0.10
+"""Relative difference of launch medians above which a cell is `noisy`: 2 pinned ranks show 1 %, shared cores 15 %."""
+
+_WORST_FIRST = (
+    Status.WRONG, Status.CRASHED, Status.HUNG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.NOT_RUN, Status.OK,
+)  # fmt: skip
+_COLUMNS = (
+    "algorithm", "variant", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "predicted_us",
+    "iterations", "launches", "status", "flags", "reason",
+)  # fmt: skip
+_LEAVE_FIRST = ("iterations", "launches", "variant", "min_us", "predicted_us", "floor_us", "flags", "p99_us", "calls")
+_LEAST_REASON = 24
+
+
+def clean(text: str) -> str:
+    """Text on one line without control, format (direction, zero width) and surrogate characters."""
+    spaced = " ".join(text.split())
+    return "".join(c for c in spaced if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co"})
+
+
+def fold(samples: Samples) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Time of the group in each iteration: the maximum over ranks, microseconds per call, shape (iterations,)."""
+    if not samples.latency_us:
+        return np.empty(0)
+    group: np.ndarray[Any, np.dtype[np.float64]] = np.asarray(samples.latency_us, dtype=np.float64).max(axis=0)
+    return group
+
+
+def rows(
+    run: Run,
+    samples: Iterable[Samples],
+    floors: Mapping[str, float] | None = None,
+    predictions: Mapping[str, float] | None = None,
+) -> list[dict[str, Any]]:
+    """One row per planned cell, in the order of the plan, under the names of docs/design.md section 4.
+
+    Several launches of a cell are pooled: quantiles over all their iterations, and the worst status; a cell that is not
+    `ok` has no times. `floors` and `predictions` give microseconds by cell_id.
+    """
+    by_cell: dict[str, list[Samples]] = {}
+    for one in samples:
+        by_cell.setdefault(one.cell_id, []).append(one)
+    return [
+        _row(
+            run, cell, by_cell.get(cell.cell_id, []),
+            (floors or {}).get(cell.cell_id), (predictions or {}).get(cell.cell_id),
+        )
+        for cell in run.cells
+    ]  # fmt: skip
+
+
+def _row(
+    run: Run, cell: Cell, launches: Sequence[Samples], floor_us: float | None, predicted_us: float | None
+) -> dict[str, Any]:
+    status, reason = _status(run, launches)
+    folds = [fold(one) for one in launches] if status is Status.OK else []
+    pooled = np.concatenate(folds) if folds else np.empty(0)
+    p50, p99, least = (float(q) for q in np.quantile(pooled, (0.5, 0.99, 0.0))) if pooled.size else (None, None, None)
+    flags = {flag for one in launches for flag in one.flags} if folds else set()
+    if p50 is not None and p99 is not None:
+        flags |= _judge(folds, p50, p99, floor_us)
+    return cell.row() | {
+        "status": str(status), "reason": reason, "flags": sorted(str(flag) for flag in flags), "p50_us": p50,
+        "p99_us": p99, "min_us": least, "iterations": int(pooled.size), "launches": len(launches),
+        "floor_us": floor_us, "predicted_us": predicted_us,
+    }  # fmt: skip
+
+
+def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
+    if not launches:
+        why = "the sweep ended without a record of it" if run.finished else "the sweep was stopped before it"
+        return Status.NOT_RUN, why
+    worst = min(launches, key=lambda one: _WORST_FIRST.index(one.status))
+    if worst.status is Status.OK:
+        return Status.OK, ""
+    reason = clean(worst.reason) or "no reason was recorded"
+    return worst.status, f"launch {worst.launch}: {reason}" if len(launches) > 1 else reason
+
+
+def _judge(
+    folds: Sequence[np.ndarray[Any, np.dtype[np.float64]]], p50: float, p99: float, floor_us: float | None
+) -> set[Flag]:
+    medians = [float(np.median(one)) for one in folds]
+    flags = set()
+    if p99 > MAX_TAIL * p50 or max(medians) > (1 + MAX_LAUNCH_SPREAD) * min(medians):
+        flags.add(Flag.NOISY)
+    if floor_us is not None and p50 < floor_us:
+        flags.add(Flag.IMPLAUSIBLE)
+    return flags
+
+
+def as_json(table_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The object that `--json` prints."""
+    return {"schema": SCHEMA, "kind": "sweep", "rows": [dict(row) for row in table_rows]}
+
+
+def table(table_rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """Text table under the rows' own names; `-` where there is no value.
+
+    With `width` (characters) it fits: the reason is cut first, then columns are left out, the least telling first.
+    Columns without any value are left out always, but for the names of the cell, the times and the status.
+    """
+    always = {"algorithm", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "predicted_us", "status"}
+    texts = {name: [_text(row.get(name)) for row in table_rows] for name in _COLUMNS}
+    shown = [name for name in _COLUMNS if name in always or any(text != "-" for text in texts[name])]
+    leave = [name for name in _LEAVE_FIRST if name in shown]
+    while width is not None and leave and _width(shown, texts) > width:
+        shown.remove(leave.pop(0))
+    widths = {name: max(map(len, (name, *texts[name]))) for name in shown}
+    if width is not None and shown[-1] == "reason":
+        room = max(len("reason"), width - _width(shown[:-1], texts) - 2)
+        widths["reason"] = min(widths["reason"], room)
+        texts["reason"] = [_shorten(text, room) for text in texts["reason"]]
+    aligned = [[_align(name, text, widths[name]) for text in (name, *texts[name])] for name in shown]
+    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
+
+
+def _width(shown: Sequence[str], texts: Mapping[str, Sequence[str]]) -> int:
+    longest = {name: max(map(len, (name, *texts[name]))) for name in shown}
+    if "reason" in longest:
+        longest["reason"] = min(longest["reason"], _LEAST_REASON)
+    return sum(longest.values()) + 2 * (len(shown) - 1)
+
+
+def _shorten(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: max(0, room - 3)] + "..."
+
+
+def _align(name: str, text: str, width: int) -> str:
+    return (
+        text.rjust(width)
+        if name.endswith("_us") or name in {"bytes", "calls", "iterations", "launches"}
+        else text.ljust(width)
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return format_us(value)
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "-"
+    return clean(str(value)) or "-" if value is not None else "-"

@@ -21,9 +21,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("doctor", "workload", "tune", "testing"),
     ("gate",),
     ("report",),
-    ("commands", "pytest_plugin"),
+    ("sweep_options",),
+    ("sweep", "pytest_plugin"),
+    ("commands",),
     ("cli",),
-    ("sweep", "__main__"),
+    ("__main__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 

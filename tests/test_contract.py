@@ -1,0 +1,135 @@
+"""Names and shapes that other people's scripts read: `cell_id` and every JSON form (docs/design.md section 4)."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.measure.environment import ALLOWED, ALLOWED_PREFIXES
+from collbench.results import lines
+from collbench.results.records import (
+    SCHEMA,
+    Call,
+    Cell,
+    Collective,
+    Fabric,
+    Flag,
+    Mode,
+    Run,
+    Samples,
+    Status,
+)
+from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
+from collbench.topology.machine import Machine
+
+Snapshot = Callable[[str, str], None]
+
+PLAIN = Cell("host_ring", Call(14336, 8, dtype="float32"), Mode.EAGER, 122)
+FULL = Cell(
+    "nccl/x",
+    Call(43008, 4, Collective.ALL_TO_ALL, "sum", "float16", (1, 2, 3, 4), "rmsnorm"),
+    Mode.GRAPH, 1, "2.30.7", "in", "cold", "zipf",
+)  # fmt: skip
+TOPOLOGY = Topology(
+    nodes=(
+        Node("gpu0", NodeKind.GPU, {"busid": "0000:01:00.0", "model": "X"}),
+        Node("gpu1", NodeKind.GPU, {"busid": "0000:02:00.0", "model": "X"}),
+        Node("sw0", NodeKind.SWITCH),
+    ),
+    links=tuple(
+        Link(src, dst, LinkKind.PCIE, 5, 16, 1, 16, 56.0, 0.2, "sysfs")
+        for gpu in ("gpu0", "gpu1")
+        for src, dst in ((gpu, "sw0"), ("sw0", gpu))
+    ),
+    name="two cards",
+    hidden=(("gpu0", "gpu1"),),
+    disagreements=("width of gpu0: 16 (sysfs), 8 (nvidia-smi)",),
+)
+MACHINE = Machine(TOPOLOGY, Fabric.PCIE, 2, software={"torch": "2.13.0"}, facts={"p2p": "ok"})
+RUN = Run(
+    run_id="20261129-160000", created="2026-11-29T16:00:00Z", command=("collbench", "sweep"), version="0.1.0",
+    fabric=Fabric.PCIE, world_size=2, launches=1, cells=(PLAIN,), machine=MACHINE.as_dict(),
+    settings={"budget_s": 45.0}, environment={"host_ring": {"OMP_NUM_THREADS": "1"}},
+)  # fmt: skip
+SAMPLES = Samples(PLAIN.cell_id, 0, Status.OK, "", (Flag.NOISY,), 122, ((1.5, 2.5), (1.25, 2.0)))
+
+
+def shape(value: Any, indent: str = "") -> str:  # noqa: ANN401 - any JSON value
+    """Names in order and types of a JSON value; of a list the shape of its first element."""
+    if isinstance(value, dict):
+        return "object" + "".join(f"\n{indent}  {name}: {shape(v, indent + '  ')}" for name, v in value.items())
+    if isinstance(value, list):
+        return f"list of {shape(value[0], indent)}" if value else "list"
+    names: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "true or false", type(None): "null"}
+    return names[type(value)]
+
+
+def through_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """What a reader gets."""
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("topology", TOPOLOGY.as_dict()),
+        ("run", RUN.as_dict()),
+        ("cell-row", PLAIN.row()),
+    ],
+)
+def test_shape(name: str, value: dict[str, Any], snapshot: Snapshot) -> None:
+    """Names, their order and their types stay as they are."""
+    snapshot(f"json-{name}", shape(through_json(value)))
+
+
+def test_samples_line(snapshot: Snapshot) -> None:
+    """One line of samples.jsonl, in full."""
+    line = lines.encode(SAMPLES)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    snapshot("json-samples-line", line.decode())
+    assert lines.decode(lines.parse_json(line)) == SAMPLES
+
+
+def test_cell_id(snapshot: Snapshot) -> None:
+    """Baselines and exports of older runs find their cells by it."""
+    snapshot("cell_id", "\n".join(cell.cell_id for cell in (PLAIN, FULL)))
+    assert {cell.cell_id.count("/") for cell in (PLAIN, FULL)} == {12}
+
+
+def test_records_survive_their_json() -> None:
+    """What is written can be read back without loss."""
+    assert Topology.from_dict(through_json(TOPOLOGY.as_dict())) == TOPOLOGY
+    assert Cell.from_row(through_json(FULL.row())) == FULL
+    assert Run.from_dict(through_json(RUN.as_dict())).as_dict() == through_json(RUN.as_dict()) | {
+        "command": RUN.command,
+        "cells": [PLAIN.row()],
+    }
+
+
+def test_topology_names() -> None:
+    """The names that docs/design.md promises to readers of `topo --json`."""
+    data = TOPOLOGY.as_dict()
+    assert (data["schema"], data["kind"]) == (SCHEMA, "topology")
+    assert {"nodes", "links", "groups", "hidden", "disagreements"} <= set(data)
+    assert {"id", "kind"} <= set(data["nodes"][0])
+    assert {"src", "dst", "class", "capacity_gbps", "latency_us", "provenance"} <= set(data["links"][0])
+    assert data["groups"] == [["gpu0", "gpu1"]]
+    kinds = {"gpu", "nic", "switch", "root_port", "host_bridge", "socket", "nvswitch"}
+    assert {str(kind) for kind in NodeKind} == kinds
+
+
+def test_words_of_closed_sets() -> None:
+    """Statuses, flags, fabrics and modes are names that scripts compare with."""
+    assert [*Status] == ["ok", "unsupported", "wrong", "hung", "crashed", "out_of_memory", "not_run"]
+    assert [*Flag] == ["noisy", "implausible", "throttled"]
+    assert [*Fabric] == ["pcie", "nvlink", "mixed", "network", "host", "shared-gpu"]
+    assert [*Mode] == ["eager", "graph"]
+
+
+def test_docs_name_the_environment_that_passes(root: Path) -> None:
+    """The allow-list is written down where users look for it."""
+    text = (root / "docs" / "design.md").read_text(encoding="utf-8")
+    assert [name for name in sorted({*ALLOWED, *ALLOWED_PREFIXES}) if f"`{name}`" not in text] == []

@@ -25,7 +25,7 @@ environment() {
 
 measure() {
   local run share=()
-  run="reports/$(date +%Y%m%d-%H%M%S)"
+  run="reports/run-$(date +%Y%m%d-%H%M%S)"
   if ((gpus && gpus < 8)); then share=(--share-gpu); fi
   collbench sweep --nproc 8 --budget 45s --out "$run" "${share[@]}" "$@"
   collbench report "$run"

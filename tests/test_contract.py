@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collbench.measure.environment import ALLOWED, ALLOWED_PREFIXES
-from collbench.results import lines
+from collbench.results import lines, summary
 from collbench.results.records import (
     SCHEMA,
     Call,
@@ -82,6 +83,23 @@ def through_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 def test_shape(name: str, value: dict[str, Any], snapshot: Snapshot) -> None:
     """Names, their order and their types stay as they are."""
     snapshot(f"json-{name}", shape(through_json(value)))
+
+
+def test_sweep_rows(snapshot: Snapshot) -> None:
+    """What `sweep --json` prints: a cell with times and one that has only a reason have the same names."""
+    lost = Cell("gloo", Call(14336, 8, dtype="float32"), Mode.EAGER, 1)
+    run = replace(RUN, cells=(PLAIN, lost))
+    refused = Samples(lost.cell_id, 0, Status.UNSUPPORTED, "torch is not installed")
+    data = summary.as_json(summary.rows(run, [SAMPLES, refused], {PLAIN.cell_id: 0.5}, {PLAIN.cell_id: 1.0}))
+    assert (data["schema"], data["kind"]) == (SCHEMA, "sweep")
+    snapshot("json-sweep", "\n".join(shape(through_json(row)) for row in data["rows"]))
+    assert set(data["rows"][0]) >= {
+        *PLAIN.row(), "status", "reason", "flags", "p50_us", "p99_us", "min_us", "iterations", "launches", "floor_us",
+        "predicted_us",
+    }  # fmt: skip
+    # the slower rank of each iteration: 1.5 and 2.5
+    assert (data["rows"][0]["p50_us"], data["rows"][0]["min_us"], data["rows"][0]["iterations"]) == (2.0, 1.5, 2)
+    assert (data["rows"][1]["p50_us"], data["rows"][1]["status"]) == (None, "unsupported")
 
 
 def test_samples_line(snapshot: Snapshot) -> None:

@@ -1,6 +1,5 @@
 """From samples to rows: fold over ranks, quantiles over iterations, flags, and the table that is printed."""
 
-import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -106,9 +105,9 @@ def _judge(
     return flags
 
 
-def as_json(table_rows: Sequence[Mapping[str, Any]]) -> str:
-    """What `--json` prints: one object with `schema`, `kind` = `sweep` and `rows`."""
-    return json.dumps({"schema": SCHEMA, "kind": "sweep", "rows": [dict(row) for row in table_rows]}, allow_nan=False)
+def as_json(table_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The object that `--json` prints, ready for `json.dumps`."""
+    return {"schema": SCHEMA, "kind": "sweep", "rows": [dict(row) for row in table_rows]}
 
 
 def table(table_rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:

@@ -55,7 +55,7 @@ class LinkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One device. `attributes` holds facts as text: `busid`, `model`, `numa`, `vendor`, `device`, `cores`, `acs`, ..."""
+    """One device. `attributes` holds facts as text: `busid`, `model`, `numa`, `vendor`, `cores`, `acs`, ..."""
 
     id: str
     kind: NodeKind
@@ -66,8 +66,8 @@ class Node:
 class Link:
     """One direction of a link.
 
-    `generation` x `width` is what the link can do (for NVLink: version and number of links; 0 where unknown), `current_*`
-    what it does now: idle GPUs downtrain, so the two are kept apart. `capacity_gbps` is payload in GB/s (1e9 bytes) of
+    `generation` x `width` is what the link can do (for NVLink: version and number of links; 0 where unknown),
+    `current_*` what it does now: idle GPUs downtrain, so the two are kept apart. `capacity_gbps` is payload in GB/s (1e9 bytes) of
     this direction, `latency_us` one way; both None where nobody has said. `provenance` says who did.
     """
 
@@ -174,7 +174,8 @@ class Topology:
         def allowed(node_id: str) -> bool:
             return node_id in {src, dst} or self._forwards(node_id)
 
-        return nx.subgraph_view(self._digraph, filter_node=allowed)
+        view: nx.DiGraph[str] = nx.subgraph_view(self._digraph, filter_node=allowed)
+        return view
 
     def _forwards(self, node_id: str) -> bool:
         kind = self._by_id[node_id].kind
@@ -204,8 +205,9 @@ class Topology:
         return tuple(sorted((tuple(g) for g in gpus if len(g) > 1), key=lambda g: self.gpus.index(g[0])))
 
     def cut(self, sources: Iterable[str], targets: Iterable[str]) -> tuple[float, tuple[Link, ...]]:
-        """Least capacity in GB/s that separates two sets of nodes, and the links that make it up (links of unknown
-        capacity count as infinite; an infinite cut has no links).
+        """Least capacity in GB/s that separates two sets of nodes, and the links that make it up.
+
+        Links of unknown capacity count as infinite; an infinite cut has no links.
 
         Raises:
             TopologyError: an unknown node, an empty set, or sets that overlap.
@@ -219,7 +221,8 @@ class Topology:
             graph.add_edge(src, dst, **capacity)
         for end in from_set | to_set:
             self.node(end)
-            graph.add_edge(("source",), end) if end in from_set else graph.add_edge(end, ("sink",))
+            edge = (("source",), end) if end in from_set else (end, ("sink",))
+            graph.add_edge(*edge)
         try:
             value, (near, far) = nx.minimum_cut(graph, ("source",), ("sink",))
         except nx.NetworkXUnbounded:

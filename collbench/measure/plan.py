@@ -1,0 +1,145 @@
+"""What to measure, in which order, how many calls and iterations, and about how long it takes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from collbench.algorithms.base import Algorithm
+from collbench.errors import UsageError
+from collbench.results.records import DTYPE_BYTES, Call, Cell, Collective, Fabric, Mode
+from collbench.topology.machine import Machine
+
+__all__ = ["CHAINED", "Options", "Plan", "make_plan", "sizes"]
+
+CHAINED = 122
+"""Calls of a chained sample: what one decode step of a 61-layer model makes (docs/design.md section 1)."""
+
+_HOST_MEMORY = 1 << 30
+"""Bytes that all ranks' slots together may take on a host; keeps 8 ranks with their libraries under 4 GiB."""
+
+_GPU_MEMORY = 24 << 30
+"""Bytes that the slots of all ranks on one GPU may take."""
+
+_SAMPLE_US = 60_000
+"""About the longest sample: a chain is cut to 64, 32, ... calls where 122 would take longer by estimate.
+Three batches, warm-up and verification of a slow cell then end within half a second."""
+
+_MAX_SIZES = 64
+_DEFAULT_SECONDS = 0.3
+_CELL_OVERHEAD_S = 0.05
+_GROUP_START_S = {"cpu": 0.6, "cuda": 5.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A sweep's settings, as the command line gives them. Empty or None: what fits the machine."""
+
+    algorithms: str = ""
+    first_bytes: int | None = None
+    last_bytes: int | None = None
+    factor: int = 4
+    modes: tuple[Mode, ...] = (Mode.EAGER, Mode.GRAPH)
+    calls: tuple[int, ...] = (1, CHAINED)
+    op: str = "sum"
+    dtype: str = ""
+    launches: int = 1
+    iterations: int = 0
+    warmup: int = 2
+    budget_s: float | None = None
+    timeout_s: float = 30.0
+    share_gpu: bool = False
+    allow_busy: bool = False
+    nccl: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form, kept in `run.json`."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Cells in the order of measuring, grouped by algorithm, and the time that they are expected to take."""
+
+    algorithms: tuple[Algorithm, ...]
+    cells: tuple[Cell, ...]
+    seconds: float
+    slots: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def cells_of(self, algorithm: Algorithm) -> list[Cell]:
+        """This algorithm's cells."""
+        return [cell for cell in self.cells if cell.algorithm == algorithm.name]
+
+    def slots_of(self, cell: Cell) -> int:
+        """Slots that the runner of this cell's call needs: the most calls of any cell with the same call."""
+        return self.slots[cell.algorithm, cell.call.bytes]
+
+
+def sizes(first: int, last: int, factor: int) -> list[int]:
+    """Message sizes from `first` to `last` bytes, each `factor` times the one before.
+
+    Raises:
+        UsageError: the range is empty or has more than 64 sizes.
+    """
+    if last < first:
+        raise UsageError(f"largest size {last} is below the smallest, {first}: swap -b and -e")
+    if factor < 2:  # noqa: PLR2004 - a factor of one never ends
+        raise UsageError(f"factor {factor}: expected 2 or more")
+    found = [first]
+    while found[-1] * factor <= last:
+        found.append(found[-1] * factor)
+        if len(found) > _MAX_SIZES:
+            raise UsageError(f"more than {_MAX_SIZES} sizes between {first} and {last}: use a larger -f")
+    return found
+
+
+def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm]) -> Plan:
+    """List the cells. The same options on the same machine always give the same cells.
+
+    Raises:
+        UsageError: a dtype, op or size that no algorithm could have.
+    """
+    host = machine.fabric is Fabric.HOST
+    dtype = options.dtype or ("float32" if host else "bfloat16")
+    if dtype not in DTYPE_BYTES:
+        raise UsageError(f"unknown dtype {dtype!r}: expected one of {', '.join(DTYPE_BYTES)}")
+    first = options.first_bytes or 1 << 10
+    last = options.last_bytes or (first if options.first_bytes else (1 << 20 if host else 4 << 20))
+    wanted = sizes(first, last, options.factor)
+    for size in wanted:
+        if size % DTYPE_BYTES[dtype]:
+            raise UsageError(f"size {size} is no whole number of {dtype} elements ({DTYPE_BYTES[dtype]} bytes each)")
+    calls = [Call(size, machine.ranks, Collective.ALL_REDUCE, options.op, dtype) for size in wanted]
+    cells = tuple(c for a in algorithms for call in calls for c in _cells_of(options, machine, a, call))
+    slots: dict[tuple[str, int], int] = {}
+    for cell in cells:
+        key = (cell.algorithm, cell.call.bytes)
+        slots[key] = max(slots.get(key, 1), cell.calls)
+    return Plan(tuple(algorithms), cells, _seconds(options, machine, algorithms, cells), slots)
+
+
+def _cells_of(options: Options, machine: Machine, algorithm: Algorithm, call: Call) -> Iterable[Cell]:
+    # an algorithm without any of the modes asked for still gets its row, which will say `unsupported`
+    modes = [mode for mode in options.modes if mode in algorithm.modes] or list(options.modes[:1])
+    numbers = dict.fromkeys(min(k, _most_calls(machine, algorithm, call)) for k in options.calls)
+    return [Cell(algorithm.name, call, mode, k) for k in numbers for mode in modes]
+
+
+def _most_calls(machine: Machine, algorithm: Algorithm, call: Call) -> int:
+    """Calls that memory and the algorithm's cost allow; depends on no measurement, so that a cell's name is stable."""
+    memory = _HOST_MEMORY if algorithm.device == "cpu" else _GPU_MEMORY
+    sharing = machine.ranks if algorithm.device == "cpu" or machine.share_gpu else 1
+    affordable = _SAMPLE_US / max(algorithm.cost_us(call, machine), 1e-3)
+    most = min(algorithm.max_calls, memory // (2 * call.bytes * sharing), affordable)
+    return CHAINED if most >= CHAINED else 1 << max(0, int(most).bit_length() - 1)
+
+
+def _seconds(options: Options, machine: Machine, algorithms: Sequence[Algorithm], cells: Sequence[Cell]) -> float:
+    able = {a.name: a for a in algorithms}
+    total = sum(_GROUP_START_S[a.device] for a in algorithms) * options.launches
+    for cell in cells:
+        algorithm = able[cell.algorithm]
+        if algorithm.support(machine, cell.call):
+            once = algorithm.cost_us(cell.call, machine) * cell.calls / 1e6
+            timed = options.iterations * once if options.iterations else max(_DEFAULT_SECONDS, 3 * once)
+            total += options.launches * (_CELL_OVERHEAD_S + timed + (options.warmup + 1) * once)
+    return total if options.budget_s is None else min(total, options.budget_s)

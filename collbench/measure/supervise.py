@@ -1,0 +1,209 @@
+"""The supervisor: one worker group per algorithm, cell after cell, and a status for every cell whatever happens."""
+
+import contextlib
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+from collbench.algorithms.base import Algorithm
+from collbench.measure.group import GroupFailure
+from collbench.measure.placement import devices
+from collbench.measure.plan import Options, Plan
+from collbench.measure.progress import Progress
+from collbench.measure.team import Place, ServerPool, Team
+from collbench.results.records import Cell, Flag, Samples, Status
+from collbench.results.store import RunFolder
+from collbench.topology.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+if TYPE_CHECKING:
+    from collbench.measure.shared_gpu import MpsServer
+
+__all__ = ["Supervisor"]
+
+WORK = ".work"
+"""Folder in a run's for the workers' logs and meeting points; gone when the sweep ends, cleared when it resumes."""
+
+PATIENCE = 3
+"""After so many cells in a row that hung or crashed, an algorithm's remaining cells are not run."""
+
+_LEAST, _MOST = 3, 2000
+_SECONDS = 0.3
+_MIN_SECONDS, _MAX_SECONDS = 0.02, 2.0
+_OVERHEAD_SHARE = 0.6
+"""Part of a cell's share of the budget that is spent in timed iterations; the rest opens, fills and verifies."""
+
+_HEALTH_DEADLINE_S = 60.0
+_ORDER = (Status.OUT_OF_MEMORY, Status.CRASHED, Status.HUNG)
+_FATAL = frozenset({Status.HUNG, Status.CRASHED, Status.OUT_OF_MEMORY})
+
+
+class Supervisor:
+    """Measures a plan's cells that a run folder does not hold yet, and appends each as it ends."""
+
+    def __init__(
+        self, options: Options, machine: Machine, plan: Plan, folder: RunFolder, place: Place, progress: Progress
+    ) -> None:
+        self._options = options
+        self._machine = machine
+        self._plan = plan
+        self._folder = folder
+        self._progress = progress
+        self._place = place
+        self._pool = ServerPool()
+        self._work = folder.path / WORK
+        self._team = Team(place, self._pool, self._work)
+        self._mps: MpsServer | None = None
+        self._sick = ""
+        self._done = {(s.cell_id, s.launch) for s in folder.samples()}
+        self._left = len(plan.cells) * options.launches - len(self._done)
+        self._end = None if options.budget_s is None else time.monotonic() + options.budget_s
+
+    def run(self) -> None:
+        """Measure everything. Whatever ends it, no worker, fork server or MPS daemon is left."""
+        shutil.rmtree(self._work, ignore_errors=True)
+        self._work.mkdir(mode=0o700)
+        try:
+            for launch in range(self._options.launches):
+                for algorithm in self._plan.algorithms:
+                    self._measure(algorithm, launch)
+        finally:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        with contextlib.suppress(Exception):  # the other hosts may be gone; torchrun ends them
+            self._team.leave()
+        self._pool.close()
+        with contextlib.suppress(Exception):
+            self._team.obey({"do": "stop", "kill": True})
+        if self._mps is not None:
+            self._mps.__exit__(None, None, None)
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def _measure(self, algorithm: Algorithm, launch: int) -> None:
+        cells = [c for c in self._plan.cells_of(algorithm) if (c.cell_id, launch) not in self._done]
+        if not cells:
+            return
+        self._progress.start(algorithm.name)
+        first_reason, failures = "", 0
+        for cell in cells:
+            samples = self._cell(algorithm, cell, launch, failures)
+            failures = failures + 1 if samples.status in {Status.HUNG, Status.CRASHED} else 0
+            failures = PATIENCE if samples.reason.startswith("the cells before") else failures
+            first_reason = first_reason or samples.reason
+            self._folder.append(samples)
+            self._left -= 1
+            self._progress.cell(cell, samples)
+        if self._team.running:
+            with contextlib.suppress(GroupFailure):
+                self._team.stop(kill=False)
+        self._progress.end(algorithm.name, first_reason)
+
+    def _cell(self, algorithm: Algorithm, cell: Cell, launch: int, failures: int) -> Samples:
+        refusal = self._refusal(algorithm, cell, failures)
+        if refusal is not None:
+            return Samples(cell.cell_id, launch, refusal[0], refusal[1], calls=cell.calls)
+        try:
+            if not self._team.running:
+                self._start(algorithm)
+            answers = self._team.run(self._command(cell), self._options.timeout_s)
+        except GroupFailure as failure:
+            samples = Samples(cell.cell_id, launch, Status(failure.kind), str(failure), calls=cell.calls)
+        else:
+            self._keep_evidence(cell, launch, answers)
+            samples = _combine(cell, launch, answers)
+        if samples.status in _FATAL:
+            self._after_failure()
+        return samples
+
+    def _refusal(self, algorithm: Algorithm, cell: Cell, failures: int) -> tuple[Status, str] | None:
+        support = algorithm.support(self._machine, cell.call)
+        if not support:
+            return Status.UNSUPPORTED, support.reason
+        if cell.mode not in algorithm.modes:
+            return Status.UNSUPPORTED, f"{algorithm.name} cannot be captured in a CUDA graph"
+        if self._sick and algorithm.device == "cuda":
+            return Status.NOT_RUN, self._sick
+        if failures >= PATIENCE:
+            return Status.NOT_RUN, f"the cells before it hung or crashed, {PATIENCE} in a row"
+        if self._end is not None and time.monotonic() >= self._end:
+            return Status.NOT_RUN, f"the budget of {self._options.budget_s:.0f} s was used up"
+        return None
+
+    def _start(self, algorithm: Algorithm) -> None:
+        shared: Mapping[str, str] = {}
+        if algorithm.device == "cuda" and self._machine.share_gpu:
+            shared = self._start_mps().environment
+        spec = {
+            "algorithm": algorithm.name, "seed": time.time_ns() & 0xFFFFFFFF,
+            "devices": devices(algorithm.device, self._place.local_ranks, self._machine),
+            "deadline_s": 0.6 * self._options.timeout_s, "share_gpu": self._machine.share_gpu,
+        }  # fmt: skip
+        self._team.start({
+            "imports": list(algorithm.imports), "spec": spec,
+            "preload": self._options.nccl if algorithm.family == "nccl" else "",
+            "environment": {**algorithm.environment(self._machine), **shared},
+        })  # fmt: skip
+
+    def _start_mps(self) -> "MpsServer":
+        if self._mps is None:
+            from collbench.measure.shared_gpu import MpsServer
+
+            self._mps = MpsServer().__enter__()
+        return self._mps
+
+    def _command(self, cell: Cell) -> dict[str, Any]:
+        seconds = _SECONDS
+        if self._end is not None:
+            share = (self._end - time.monotonic()) / max(1, self._left)
+            seconds = min(_MAX_SECONDS, max(_MIN_SECONDS, _OVERHEAD_SHARE * share))
+        return {
+            "op": "cell", "cell": cell.row(), "slots": self._plan.slots_of(cell), "seconds": seconds,
+            "iterations": self._options.iterations, "warmup": self._options.warmup, "least": _LEAST, "most": _MOST,
+        }  # fmt: skip
+
+    def _keep_evidence(self, cell: Cell, launch: int, answers: list[dict[str, Any]]) -> None:
+        """Rank 0's evidence by name, and that of other ranks where it differs, as `name@rank`."""
+        first = answers[0].get("evidence") or {}
+        kept = dict(first)
+        for rank, answer in enumerate(answers[1:], start=1):
+            kept |= {f"{k}@{rank}": v for k, v in (answer.get("evidence") or {}).items() if first.get(k) != v}
+        if kept:
+            self._folder.append_evidence(cell.cell_id, launch, kept)
+
+    def _after_failure(self) -> None:
+        """End the group. A fault under MPS takes all clients of that GPU: start the daemon anew and see if it works."""
+        with contextlib.suppress(GroupFailure):
+            self._team.stop(kill=True)
+        if self._mps is not None:
+            self._sick = self._mps.restart_and_check(self._health)
+
+    def _health(self) -> str:
+        """Run an empty piece of work in a fresh group; gives what went wrong, or nothing."""
+        algorithm = next(a for a in self._plan.algorithms if a.device == "cuda")
+        try:
+            self._start(algorithm)
+            self._team.run({"op": "health"}, _HEALTH_DEADLINE_S)
+            self._team.stop(kill=False)
+        except GroupFailure as failure:
+            with contextlib.suppress(GroupFailure):
+                self._team.stop(kill=True)
+            return f"the GPU does not answer since a cell failed: {failure}"
+        return ""
+
+
+def _combine(cell: Cell, launch: int, answers: list[dict[str, Any]]) -> Samples:
+    """One status for all ranks: the failure that says most, else what they agreed on."""
+    failed = [(rank, a) for rank, a in enumerate(answers) if a.get("failed") and a["failed"] != "peer"]
+    for status in _ORDER:
+        told = [(rank, a) for rank, a in failed if a["failed"] == status]
+        if told:
+            rank, answer = told[0]
+            return Samples(cell.cell_id, launch, status, f"rank {rank}: {answer['reason']}", calls=cell.calls)
+    first = answers[0]
+    status = Status(first["status"])
+    latency = tuple(tuple(float(us) for us in a["latency_us"]) for a in answers) if status is Status.OK else ()
+    flags = tuple(Flag(f) for f in dict.fromkeys(f for a in answers for f in a.get("flags", ())))
+    return Samples(cell.cell_id, launch, status, str(first["reason"]), flags, cell.calls, latency)

@@ -1,0 +1,194 @@
+"""The worker groups of one algorithm on all hosts: ours, and through torchrun's store those of the other hosts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from collbench.measure.environment import worker_environment
+from collbench.measure.group import ForkServer, GroupFailure, WorkerGroup
+
+__all__ = ["Place", "ServerPool", "Team", "follow"]
+
+_ANSWER_SLACK_S = 10.0
+_IDLE_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this supervisor stands: host `node` of `nodes`, `local_ranks` of `ranks` workers; torchrun's store."""
+
+    ranks: int
+    local_ranks: int
+    node: int = 0
+    nodes: int = 1
+    host: str = ""
+    port: int = 0
+
+    @classmethod
+    def from_torchrun(cls, environment: Mapping[str, str]) -> "Place":
+        """Read torchrun's variables."""
+        number = {name: int(environment[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")}
+        return cls(
+            ranks=number["WORLD_SIZE"], local_ranks=number["LOCAL_WORLD_SIZE"],
+            node=int(environment.get("GROUP_RANK", "0")), nodes=int(environment.get("GROUP_WORLD_SIZE", "1")),
+            host=environment["MASTER_ADDR"], port=number["MASTER_PORT"],
+        )  # fmt: skip
+
+    def store(self) -> Any:  # noqa: ANN401 - torch may be absent
+        """Torchrun's store, under a prefix of the supervisors'."""
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # exported without saying so
+
+        tcp = TCPStore(self.host, self.port, is_master=False, timeout=timedelta(seconds=60), wait_for_workers=False)
+        return PrefixStore("collbench/supervisors", tcp)
+
+
+class ServerPool:
+    """Fork servers by what they have imported and preloaded; started when first needed, all ended at once."""
+
+    def __init__(self) -> None:
+        self._servers: dict[tuple[tuple[str, ...], str], ForkServer] = {}
+
+    def get(self, imports: tuple[str, ...], preload: str) -> ForkServer:
+        """The server for this set."""
+        key = (imports, preload)
+        if key not in self._servers:
+            self._servers[key] = ForkServer(imports, worker_environment(preload=preload))
+        return self._servers[key]
+
+    def drop(self, imports: tuple[str, ...], preload: str) -> None:
+        """End one server, after it failed."""
+        server = self._servers.pop((imports, preload), None)
+        if server is not None:
+            server.close()
+
+    def close(self) -> None:
+        """End all servers, and with them all workers."""
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+
+class Team:
+    """All ranks of one algorithm, on this host and the others. Host 0 leads; the others `follow`."""
+
+    def __init__(self, place: Place, pool: ServerPool, folder: Path) -> None:
+        self._place = place
+        self._pool = pool
+        self._folder = folder
+        self._group: WorkerGroup | None = None
+        self._turn = 0
+        self._store = place.store() if place.nodes > 1 else None
+
+    def start(self, order: Mapping[str, Any]) -> None:
+        """Fork the groups. `order` has `imports`, `preload`, `environment` and `spec`.
+
+        Raises:
+            GroupFailure: a group did not start.
+        """
+        self._everywhere({"do": "start", **order}, _IDLE_LIMIT_S)
+
+    def run(self, command: Mapping[str, Any], deadline_s: float) -> list[dict[str, Any]]:
+        """Give all workers the command; gives their answers in rank order.
+
+        Raises:
+            GroupFailure: a worker ended, or some did not answer within `deadline_s`.
+        """
+        return self._everywhere({"do": "run", "command": dict(command), "deadline_s": deadline_s}, deadline_s)
+
+    def stop(self, *, kill: bool) -> None:
+        """End the groups."""
+        self._everywhere({"do": "stop", "kill": kill}, _ANSWER_SLACK_S)
+
+    def leave(self) -> None:
+        """Tell the other hosts that the sweep is over."""
+        if self._store is not None:
+            self._turn += 1
+            self._store.set(f"order/{self._turn}", json.dumps({"do": "leave"}))
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a group."""
+        return self._group is not None
+
+    def _everywhere(self, order: dict[str, Any], limit_s: float) -> list[dict[str, Any]]:
+        self._turn += 1
+        if self._store is not None:
+            self._store.set(f"order/{self._turn}", json.dumps(order))
+        parts = [self.obey(order)]
+        parts += [self._collect(node, limit_s + _ANSWER_SLACK_S) for node in range(1, self._place.nodes)]
+        for part in parts:
+            if "failure" in part:
+                raise GroupFailure(*part["failure"])
+        return [answer for part in parts for answer in part["answers"]]
+
+    def _collect(self, node: int, limit_s: float) -> dict[str, Any]:
+        key = f"answer/{self._turn}/{node}"
+        assert self._store is not None  # noqa: S101 - several hosts have a store
+        try:
+            self._store.wait([key], timedelta(seconds=limit_s))
+        except Exception as error:  # noqa: BLE001 - torch's store errors differ between releases
+            return {"failure": ["hung", f"host {node} does not answer: {str(error)[:200]}"]}
+        part: dict[str, Any] = json.loads(self._store.get(key))
+        return part
+
+    def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry an order out on this host; failures come back as data."""
+        try:
+            if order["do"] == "start":
+                self._start_here(order)
+            elif order["do"] == "run" and self._group is not None:
+                return {"answers": self._group.run(order["command"], float(order["deadline_s"]))}
+            elif order["do"] == "stop":
+                self._stop_here(kill=bool(order["kill"]))
+        except GroupFailure as failure:
+            return {"failure": [failure.kind, str(failure)]}
+        return {"answers": []}
+
+    def _start_here(self, order: Mapping[str, Any]) -> None:
+        place, imports, preload = self._place, tuple(order["imports"]), str(order["preload"])
+        spec = {
+            **order["spec"], "rank_offset": place.node * place.local_ranks, "local_world_size": place.local_ranks,
+            "world_size": place.ranks, "meeting": self._meeting(),
+        }  # fmt: skip
+        try:
+            server = self._pool.get(imports, preload)
+            self._group = WorkerGroup(server, place.local_ranks, spec, order["environment"], self._folder)
+        except GroupFailure:
+            self._pool.drop(imports, preload)
+            raise
+
+    def _meeting(self) -> dict[str, Any] | None:
+        if self._store is None:
+            return None
+        return {"host": self._place.host, "port": self._place.port, "prefix": f"collbench/group/{self._turn}"}
+
+    def _stop_here(self, *, kill: bool) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.kill() if kill else group.close()
+
+    def serve(self) -> None:
+        """Carry out host 0's orders until it says that the sweep is over, or is silent for 15 minutes."""
+        assert self._store is not None  # noqa: S101 - followers exist on several hosts only
+        while True:
+            self._turn += 1
+            key = f"order/{self._turn}"
+            self._store.wait([key], timedelta(seconds=_IDLE_LIMIT_S))
+            order = json.loads(self._store.get(key))
+            if order["do"] == "leave":
+                return
+            self._store.set(f"answer/{self._turn}/{self._place.node}", json.dumps(self.obey(order)))
+
+
+def follow(place: Place, folder: Path) -> None:
+    """Be the supervisor of another host than the first, to the end of the sweep."""
+    pool = ServerPool()
+    team = Team(place, pool, folder)
+    try:
+        team.serve()
+    finally:
+        team.obey({"do": "stop", "kill": True})
+        pool.close()

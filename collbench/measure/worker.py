@@ -1,0 +1,210 @@
+"""A worker: one rank of one algorithm. It opens the algorithm, verifies, times, verifies again, and reports."""
+
+import contextlib
+import faulthandler
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from collbench.algorithms.base import Algorithm, Proof, Runner, registry
+from collbench.measure.channel import Channel
+from collbench.measure.clock import Clock, HostClock
+from collbench.measure.ranks import WorkerRanks, pin
+from collbench.measure.verify import Check, Finding, supported
+from collbench.results.records import Cell, Mode, Status
+
+__all__ = ["run_worker"]
+
+BATCHES = 3
+"""Timed batches of a cell: each has fresh data, poisoned outputs, and is verified when it ends."""
+
+
+def run_worker(fd: int, spec: dict[str, Any], local_rank: int) -> None:
+    """Serve the supervisor's commands on the channel `fd` until it says `close` or is gone."""
+    _redirect_output(f"{spec['folder']}/worker-{local_rank}.log")
+    faulthandler.enable()
+    channel = Channel(fd)
+    ranks = WorkerRanks(channel, spec, local_rank)
+    bench = _Bench(ranks, registry()[spec["algorithm"]], int(spec["seed"]))
+    with contextlib.suppress(EOFError, OSError):
+        while (command := channel.receive())["op"] != "close":
+            channel.send(bench.answer(command))
+    bench.close()
+    ranks.close()
+
+
+class _Bench:
+    """Keeps the runner open from cell to cell as long as the call stays the same."""
+
+    def __init__(self, ranks: WorkerRanks, algorithm: Algorithm, seed: int) -> None:
+        self._ranks = ranks
+        self._algorithm = algorithm
+        self._runner: Runner | None = None
+        self._check: Check | None = None
+        self._proof: Proof | None = None
+        self._turn = 0
+        self._seed = seed
+        self._align: Callable[[], None] | None = None
+        self._cores = pin(ranks.local_rank, ranks.local_world_size) if algorithm.device == "cpu" else ""
+
+    def answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if command["op"] == "health":
+                return {"status": Status.OK, "reason": _health(self._ranks.device)}
+            return self._measure(Cell.from_row(command["cell"]), command)
+        except Exception as error:  # noqa: BLE001 - whatever it was becomes the cell's status and reason
+            self._drop_runner(error)
+            return {"failed": _failure_kind(error), "reason": _one_line(error)}
+
+    def _measure(self, cell: Cell, command: dict[str, Any]) -> dict[str, Any]:
+        if not supported(cell.call):
+            return {"status": Status.UNSUPPORTED, "reason": "no reference answer for this call", "latency_us": []}
+        self._ranks.phase("opening")
+        runner, check = self._open(cell, int(command["slots"]))
+        with self._clock(runner, cell) as clock:
+            self._ranks.phase("verification before timing")
+            problem = self._verify(clock, check, iterations=1, exact=False)
+            if problem:
+                return {"status": Status.WRONG, "reason": problem, "latency_us": []}
+            proof = self._prove(runner)
+            if proof.reason:
+                return {"status": Status.UNSUPPORTED, "reason": proof.reason, "evidence": dict(proof.evidence)}
+            return self._time(clock, check, command, proof)
+
+    def _time(self, clock: Clock, check: Check, command: dict[str, Any], proof: Proof) -> dict[str, Any]:
+        self._ranks.phase("warm-up")
+        self._prepare(check, clock.calls, exact=True)
+        begin = time.perf_counter()
+        clock.samples(int(command["warmup"]))
+        spent = (time.perf_counter() - begin) / int(command["warmup"])
+        iterations = self._pin_iterations(command, spent)
+        samples: list[float] = []
+        for batch in range(BATCHES):
+            self._ranks.phase(f"timing, batch {batch + 1} of {BATCHES}")
+            share = iterations // BATCHES + (batch < iterations % BATCHES)
+            samples += self._batch(clock, check, share)
+            problem = self._agree(check.judge())
+            if problem:
+                return {"status": Status.WRONG, "reason": f"in the timed run, {problem}", "latency_us": []}
+        evidence = {**proof.evidence, **({"cores": self._cores} if self._cores else {})}
+        return {"status": Status.OK, "reason": "", "latency_us": samples, "evidence": evidence}
+
+    def _batch(self, clock: Clock, check: Check, iterations: int) -> list[float]:
+        self._prepare(check, clock.calls, exact=True)
+        return clock.samples(max(1, iterations))
+
+    def _pin_iterations(self, command: dict[str, Any], spent_s: float) -> int:
+        """All ranks take the same number: from the slowest one's time, which all of them are told."""
+        if command["iterations"]:
+            return max(BATCHES, int(command["iterations"]))
+        slowest = max(float(s) for s in self._ranks.exchange(spent_s))
+        return max(
+            int(command["least"]), min(int(command["most"]), int(float(command["seconds"]) / max(slowest, 1e-7)))
+        )
+
+    def _verify(self, clock: Clock, check: Check, iterations: int, *, exact: bool) -> str:
+        self._prepare(check, clock.calls, exact=exact)
+        clock.samples(iterations)
+        return self._agree(check.judge())
+
+    def _prepare(self, check: Check, slots: int, *, exact: bool) -> None:
+        self._turn += 1
+        check.prepare(slots, self._turn, exact=exact)
+        if self._algorithm.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def _agree(self, finding: Finding) -> str:
+        """The first problem of any rank, alike on all ranks."""
+        found = self._ranks.exchange([finding.reason, finding.digest])
+        for rank, (reason, _) in enumerate(found):
+            if reason:
+                return f"rank {rank}: {reason}"
+        other = next((rank for rank, (_, digest) in enumerate(found) if digest != found[0][1]), None)
+        return "" if other is None else f"rank {other} holds other bits than rank 0"
+
+    def _prove(self, runner: Runner) -> Proof:
+        if self._proof is None:
+            own = runner.proof()
+            reasons = [str(r) for r in self._ranks.exchange(own.reason)]
+            self._proof = Proof(next((r for r in reasons if r), ""), own.evidence)
+        return self._proof
+
+    def _open(self, cell: Cell, slots: int) -> tuple[Runner, Check]:
+        kept = self._runner
+        if kept is None or self._check is None or kept.call != cell.call or kept.slots < slots:
+            self._drop_runner(None)
+            runner = self._algorithm.load_runner()(self._ranks, cell.call, slots)
+            self._runner = runner.__enter__()
+            self._check = Check(self._runner, cell.call, self._ranks.rank, seed=self._seed)
+            self._proof = None
+        assert self._runner is not None  # noqa: S101 - set above; says so to the type checker
+        assert self._check is not None  # noqa: S101 - set above; says so to the type checker
+        return self._runner, self._check
+
+    def _clock(self, runner: Runner, cell: Cell) -> Clock:
+        if self._algorithm.device == "cpu":
+            return HostClock(runner, cell.calls, self._aligner())
+        from collbench.measure.cuda_clock import EagerClock, GraphClock
+
+        kind = GraphClock if cell.mode is Mode.GRAPH else EagerClock
+        return kind(runner, cell.calls, self._aligner())
+
+    def _aligner(self) -> Callable[[], None]:
+        if self._align is None:
+            self._align = _make_aligner(self._ranks)
+        return self._align
+
+    def _drop_runner(self, error: BaseException | None) -> None:
+        runner, self._runner, self._check, self._proof = self._runner, None, None, None
+        if runner is not None:
+            runner.__exit__(type(error) if error else None, error, None)
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # closing after a failure may fail again; the process ends anyway
+            self._drop_runner(None)
+
+
+def _make_aligner(ranks: WorkerRanks) -> Callable[[], None]:
+    """A barrier from which all ranks start together: shared memory on one host, the process group across hosts."""
+    if ranks.local_world_size == ranks.world_size:
+        from collbench.algorithms.host_barrier import HostBarrier
+
+        return HostBarrier.open(ranks).wait
+    group = ranks.process_group("gloo") if ranks.device == "cpu" else None
+    if group is None:
+        return lambda: None
+    import torch.distributed as dist
+
+    return lambda: dist.barrier(group)
+
+
+def _health(device: str) -> str:
+    """Run an empty piece of work on the device; gives nothing if it is well."""
+    if device != "cpu":
+        import torch
+
+        torch.zeros(1, device=device).add_(1).cpu()
+    return ""
+
+
+def _failure_kind(error: Exception) -> Status:
+    text = f"{type(error).__name__} {error}".lower()
+    if isinstance(error, MemoryError) or "out of memory" in text or "outofmemory" in text:
+        return Status.OUT_OF_MEMORY
+    return Status.HUNG if isinstance(error, TimeoutError) else Status.CRASHED
+
+
+def _one_line(error: Exception) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}"[:400]
+
+
+def _redirect_output(path: str) -> None:
+    """Everything that this process and its libraries print goes to a log, whose end explains a crash."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)

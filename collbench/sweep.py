@@ -1,0 +1,234 @@
+"""`python -m collbench.sweep`: what torchrun starts. Its ranks only supervise; workers measure (docs/design.md)."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from collbench.errors import CollbenchError, InvalidError, UsageError
+from collbench.sweep_options import add_arguments, options_of
+
+if TYPE_CHECKING:
+    from collbench.algorithms.base import Algorithm
+    from collbench.measure.plan import Options, Plan
+    from collbench.measure.team import Place
+    from collbench.results.records import Run
+    from collbench.results.store import RunFolder
+    from collbench.topology.machine import Machine
+
+__all__ = ["main", "run"]
+
+MAX_RANKS_PER_HOST = 16
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry of `python -m collbench.sweep`; gives the exit code (docs/design.md section 4)."""
+    parser = argparse.ArgumentParser(prog="collbench.sweep", description="Measure collectives on this machine.")
+    add_arguments(parser)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    args = parser.parse_args(argv)
+    try:
+        return run(args)
+    except CollbenchError as error:
+        if args.debug:
+            raise
+        print(f"collbench: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the sweep out; gives the exit code."""
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ and "LOCAL_RANK" in os.environ
+    if under_torchrun and os.environ["LOCAL_RANK"] != "0":
+        # one supervisor per host; torchrun goes on until all of its ranks have ended
+        return 0
+    _die_politely(with_parent=under_torchrun)
+    try:
+        return _sweep(args, under_torchrun=under_torchrun)
+    except KeyboardInterrupt as interrupt:
+        print(f"collbench: {interrupt}", file=sys.stderr)
+        return 128 + (interrupt.args[1] if len(interrupt.args) > 1 else signal.SIGINT)
+
+
+def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
+    from collbench.measure.team import Place, follow
+
+    earlier = _earlier_run(args.resume)
+    options = options_of(args, earlier.settings if earlier else None)
+    place = Place.from_torchrun(os.environ) if under_torchrun else None
+    if place is not None and place.node > 0:
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="collbench-") as folder:
+            follow(place, Path(folder))
+        return 0
+    if earlier is not None and args.nproc is None and place is None:
+        args.nproc = earlier.world_size
+    machine, algorithms, place = _prepare(args, options, place)
+    from collbench.measure.plan import make_plan
+
+    plan = make_plan(options, machine, algorithms)
+    if earlier is not None:
+        _check_same(earlier, machine, plan)
+    if args.dry_run:
+        return _print_plan(plan, machine, options, as_json=args.json)
+    return _measure(args, options, machine, plan, place)
+
+
+def _earlier_run(path: str | None) -> "Run | None":
+    from collbench.results.store import RunFolder
+
+    if path is None:
+        return None
+    with RunFolder.open(Path(path)) as folder:
+        return folder.run
+
+
+def _check_same(earlier: "Run", machine: "Machine", plan: "Plan") -> None:
+    """A resumed run must end with the cells that it began with, measured on the same machine."""
+    if earlier.world_size != machine.ranks or earlier.fabric != machine.fabric:
+        here, there = f"{machine.ranks} ranks on {machine.fabric}", f"{earlier.world_size} on {earlier.fabric}"
+        raise InvalidError(f"--resume: the run has {there}, this would be {here}: start a new run")
+    if {c.cell_id for c in earlier.cells} != {c.cell_id for c in plan.cells}:
+        raise InvalidError("--resume: this release would measure other cells than the run began with: start a new run")
+
+
+def _prepare(
+    args: argparse.Namespace, options: "Options", place: "Place | None"
+) -> "tuple[Machine, list[Algorithm], Place]":
+    """Look at the machine and choose what to measure on it."""
+    from collbench.algorithms.base import registry, select
+    from collbench.measure.placement import gpu_count, refuse_too_many
+    from collbench.measure.team import Place
+    from collbench.topology.discover import machine as discover_machine
+
+    known, gpus = registry(), gpu_count()
+    chosen = select(options.algorithms or _default_words(known, gpus), known)
+    if place is None:
+        ranks = args.nproc if args.nproc is not None else (gpus if gpus > 1 else 8)
+        place = Place(ranks=ranks, local_ranks=ranks)
+    elif args.nproc is not None:
+        raise UsageError("--nproc starts ranks itself: leave it out under torchrun")
+    if not 1 <= place.local_ranks <= MAX_RANKS_PER_HOST:
+        raise UsageError(f"world size {place.ranks}: expected 1 to {MAX_RANKS_PER_HOST} ranks on a host")
+    uses_gpu = gpus > 0 and any(a.device == "cuda" for a in chosen)
+    if uses_gpu:
+        refuse_too_many(place.local_ranks, gpus, share=options.share_gpu)
+        _refuse_busy(options)
+    shared = uses_gpu and place.local_ranks > gpus
+    machine = discover_machine(ranks=place.ranks, hosts=place.nodes, share_gpu=shared, host_only=not uses_gpu)
+    return machine, chosen, place
+
+
+def _refuse_busy(options: "Options") -> None:
+    from collbench.measure.shared_gpu import busy_gpus
+
+    busy = "" if options.allow_busy else busy_gpus()
+    if busy:
+        raise InvalidError(f"{busy}: end those processes, or measure anyway with --allow-busy")
+
+
+def _default_words(known: "Mapping[str, Algorithm]", gpus: int) -> str:
+    device = "cuda" if gpus else "cpu"
+    return ",".join(name for name, algorithm in known.items() if algorithm.device == device)
+
+
+def _print_plan(plan: "Plan", machine: "Machine", options: "Options", *, as_json: bool) -> int:
+    import json
+
+    from collbench.results.records import SCHEMA
+
+    able = {a.name: a for a in plan.algorithms}
+    rows = []
+    for cell in plan.cells:
+        support = able[cell.algorithm].support(machine, cell.call)
+        rows.append({**cell.row(), "runs": bool(support), "reason": support.reason})
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, "kind": "plan", "seconds": round(plan.seconds, 1), "rows": rows}))
+        return 0
+    for row in rows:
+        print(row["cell_id"] + ("" if row["runs"] else f"  unsupported: {row['reason']}"))
+    print(f"{len(rows)} cells x {options.launches} launches, about {plan.seconds:.0f} s", file=sys.stderr)
+    return 0
+
+
+def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan", place: "Place") -> int:
+    from collbench.measure.progress import Progress
+    from collbench.measure.supervise import Supervisor
+
+    folder = _open_folder(args, options, machine, plan)
+    progress = Progress(len(plan.cells) * options.launches)
+    try:
+        with folder:
+            Supervisor(options, machine, plan, folder, place, progress).run()
+            folder.finish()
+    except KeyboardInterrupt as interrupt:
+        name = signal.Signals(interrupt.args[0]).name if interrupt.args else "SIGINT"
+        text = f"{name}: stopped; what was measured is kept, go on with --resume {folder.path}"
+        raise KeyboardInterrupt(text, interrupt.args[0] if interrupt.args else signal.SIGINT) from None
+    finally:
+        progress.close()
+    return _print_rows(folder, as_json=args.json)
+
+
+def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan") -> "RunFolder":
+    import datetime as dt
+
+    from collbench import __version__
+    from collbench.results.records import Run
+    from collbench.results.store import RunFolder
+
+    if args.resume:
+        return RunFolder.open(Path(args.resume), write=True)
+    now = dt.datetime.now(dt.UTC)
+    path = Path(args.out) if args.out else Path("reports") / f"run-{now:%Y%m%d-%H%M%S}"
+    run = Run(
+        run_id=f"{now:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", created=now.isoformat(timespec="seconds"),
+        command=_command(), version=__version__, fabric=machine.fabric, world_size=machine.ranks,
+        launches=options.launches, cells=plan.cells, machine=machine.as_dict(), settings=options.as_dict(),
+        environment={a.name: dict(a.environment(machine)) for a in plan.algorithms},
+    )  # fmt: skip
+    return RunFolder.create(path, run)
+
+
+def _command() -> tuple[str, ...]:
+    """The call as a reader would repeat it; paths of this machine are cut to their last part."""
+    return ("collbench", "sweep", *(Path(a).name if a.startswith("/") else a for a in sys.argv[1:] if a != "sweep"))
+
+
+def _print_rows(folder: "RunFolder", *, as_json: bool) -> int:
+    from collbench.algorithms.floors import floors_of
+    from collbench.results.summary import as_json as rows_as_json
+    from collbench.results.summary import rows, table
+
+    found = rows(folder.run, folder.samples(), floors=floors_of(folder.run))
+    print(rows_as_json(found) if as_json else table(found))
+    print(f"run: {folder.path}", file=sys.stderr)
+    if not any(row["status"] == "ok" for row in found):
+        reasons = sorted({f"{row['status']}: {row['reason']}" for row in found})
+        print(f"collbench: no cell is ok: {'; '.join(reasons[:3])}", file=sys.stderr)
+        return InvalidError.exit_code
+    return 0
+
+
+def _die_politely(*, with_parent: bool) -> None:
+    """SIGINT and SIGTERM end the sweep in order; so does the end of torchrun, even by SIGKILL."""
+
+    def stop(number: int, _frame: object) -> NoReturn:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt(number)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
+    if with_parent:
+        from collbench.measure.channel import die_with_parent
+
+        die_with_parent(os.getppid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The options of a sweep: argparse's on one side, the plan's record on the other."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collbench.errors import InvalidError, UsageError
+
+if TYPE_CHECKING:
+    from collbench.measure.plan import Options
+
+__all__ = ["add_arguments", "options_of"]
+
+_DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloat16"}
+"""nccl-tests' names of dtypes beside our own."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sweep's options. nccl-tests' short flags mean what they mean there."""
+    add = parser.add_argument
+    add(
+        "--nproc",
+        type=int,
+        metavar="N",
+        help="ranks to start (default: one per GPU; 8 without a GPU); not under torchrun",
+    )
+    add("-b", dest="first", metavar="BYTES", help="smallest message (alone: the only one); default 1K")
+    add("-e", dest="last", metavar="BYTES", help="largest message; default 1M on a host, 4M on GPUs")
+    add("-f", dest="factor", type=int, default=4, metavar="N", help="factor between sizes; default 4")
+    add("-n", dest="iterations", type=int, default=0, metavar="N", help="timed iterations per cell; default: by time")
+    add("-w", dest="warmup", type=int, default=2, metavar="N", help="untimed iterations before; default 2")
+    add("-d", dest="dtype", default="", metavar="DTYPE", help="float32, float16, bfloat16 or int32")
+    add("--algorithms", default="", metavar="NAMES", help="families (own, symm, nccl, host), names or all, by commas")
+    add("--modes", default="eager,graph", metavar="MODES", help="eager, graph or both; default both")
+    add(
+        "--calls", default="1,122", metavar="K", help="calls per sample: 1 is isolated, more are chained; default 1,122"
+    )
+    add("--op", default="sum", help="reduction; default sum")
+    add("--launches", type=int, default=1, metavar="N", help="fresh starts of all ranks; 5 give an interval; default 1")
+    add("--budget", metavar="TIME", help="end within this time, such as 45s or 5m")
+    add("--timeout", default="30s", metavar="TIME", help="longest time for one cell before it is hung; default 30s")
+    add("--dry-run", action="store_true", help="list the cells and the estimated time, measure nothing")
+    add("--share-gpu", action="store_true", help="let several ranks use one GPU, through MPS")
+    add("--allow-busy", action="store_true", help="measure although other processes use the GPUs")
+    add("--nccl", default="", metavar="PATH", help="another libnccl.so.2 for the NCCL rows")
+    add("--resume", metavar="RUN", help="go on with a run that was interrupted")
+    add("--out", metavar="FOLDER", help="where the run goes; default reports/run-DATE-TIME")
+    add("--json", action="store_true", help="print the rows as JSON")
+
+
+def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = None) -> "Options":
+    """The plan's record; of a resumed run, its own settings with this call's budget and timeout.
+
+    Raises:
+        UsageError: an option's value is off.
+        InvalidError: the earlier run's settings cannot be read.
+    """
+    return _parsed(args) if earlier is None else _resumed(args, earlier)
+
+
+def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
+    from collbench.measure.plan import Options
+    from collbench.results.records import Mode
+    from collbench.units import parse_duration
+
+    try:
+        modes = tuple(Mode(m) for m in earlier["modes"])
+        changed = {
+            "modes": modes, "calls": tuple(int(k) for k in earlier["calls"]),
+            "budget_s": parse_duration(args.budget) if args.budget else None,
+            "timeout_s": parse_duration(args.timeout), "allow_busy": args.allow_busy,
+        }  # fmt: skip
+        return Options(**{**earlier, **changed})
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidError(f"--resume: the run's settings cannot be read: {error}") from error
+
+
+def _parsed(args: argparse.Namespace) -> "Options":
+    from collbench.measure.plan import Options
+    from collbench.results.records import Mode
+    from collbench.units import parse_bytes, parse_duration
+
+    try:
+        modes = tuple(Mode(word.strip()) for word in args.modes.split(","))
+        calls = tuple(int(word) for word in args.calls.split(","))
+    except ValueError as error:
+        raise UsageError(f"--modes takes eager and graph, --calls whole numbers: {error}") from error
+    counts = {"--calls": min(calls), "-w": args.warmup, "--launches": args.launches, "-n": args.iterations or 1}
+    for name, value in counts.items():
+        if not 1 <= value <= 1_000_000:  # noqa: PLR2004 - a typing error beyond
+            raise UsageError(f"{name} {value}: expected a whole number from 1")
+    if args.nccl and not Path(args.nccl).is_file():
+        raise UsageError(f"--nccl {args.nccl}: no such file; give the path of a libnccl.so.2")
+    return Options(
+        algorithms=args.algorithms, first_bytes=parse_bytes(args.first) if args.first else None,
+        last_bytes=parse_bytes(args.last) if args.last else None, factor=args.factor, modes=modes,
+        calls=tuple(dict.fromkeys(calls)), op=args.op, dtype=_DTYPES.get(args.dtype, args.dtype),
+        launches=args.launches, iterations=args.iterations, warmup=args.warmup,
+        budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),
+        share_gpu=args.share_gpu, allow_busy=args.allow_busy, nccl=str(Path(args.nccl).resolve()) if args.nccl else "",
+    )  # fmt: skip

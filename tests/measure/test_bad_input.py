@@ -1,0 +1,83 @@
+"""Bad input gets one clear line, exit code 2 or 3, and nothing is lost."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = ("--algorithms", "host_ring", "-b", "256", "--calls", "1", "-n", "3")
+
+
+def sweep(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "collbench.sweep", *words], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("--algorithms", "nccl_rign"), 2, "unknown algorithm 'nccl_rign': families are"),
+        (("--algorithms", ","), 2, "no algorithm named"),
+        (("-b", "0"), 2, "size '0'"),
+        (("-b", "1e30"), 2, "larger than 1 TiB"),
+        (("-b", "1K", "-e", "512"), 2, "largest size 512 is below the smallest"),
+        (("-b", "many"), 2, "expected a number of bytes"),
+        (("-b", "1023"), 2, "no whole number of float32 elements"),
+        (("-b", "1", "-e", "1T", "-f", "1"), 2, "expected a number of bytes"),
+        (("-f", "1"), 2, "factor 1"),
+        (("-d", "float65"), 2, "unknown dtype 'float65'"),
+        (("--nproc", "17"), 2, "world size 17"),
+        (("--nproc", "0"), 2, "world size 0"),
+        (("--modes", "lazy"), 2, "--modes takes eager and graph"),
+        (("--calls", "0"), 2, "--calls 0"),
+        (("--launches", "-1"), 2, "--launches -1"),
+        (("--budget", "soon"), 2, "duration 'soon'"),
+        (("--nccl", "/no/such/libnccl.so"), 2, "no such file"),
+        (("--resume", "/no/such/run"), 3, "/no/such/run"),
+    ],
+)
+def test_one_line_and_the_right_code(words: tuple[str, ...], code: int, text: str) -> None:
+    done = sweep("--nproc", "2", *words) if "--nproc" not in words else sweep(*words)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert text in done.stderr
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert sweep("--nproc", "2", *QUICK, "--out", str(run)).returncode == 0
+    before = (run / "samples.jsonl").read_bytes()
+    done = sweep("--nproc", "2", *QUICK, "--out", str(run))
+    assert done.returncode == 2
+    assert "--resume" in done.stderr
+    assert (run / "samples.jsonl").read_bytes() == before
+
+
+def test_resuming_with_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert sweep("--nproc", "2", *QUICK, "--out", str(run)).returncode == 0
+    done = sweep("--nproc", "3", "--resume", str(run))
+    assert done.returncode == 3
+    assert "2 on host" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/self/attr").exists(), reason="root writes everywhere here")
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("a file, not a folder")
+    done = sweep("--nproc", "2", *QUICK, "--out", str(blocked / "run"))
+    assert done.returncode in {2, 3}
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_empty_machine_of_cells_is_exit_3(tmp_path: Path) -> None:
+    """A sweep without one ok cell is not fine."""
+    done = sweep("--nproc", "2", "--algorithms", "nccl_auto", "-b", "256", "--out", str(tmp_path / "run"))
+    assert done.returncode == 3
+    assert "no cell is ok: unsupported" in done.stderr

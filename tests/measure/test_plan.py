@@ -1,0 +1,100 @@
+"""The plan is the same for the same options and machine, and never leaves a cell out."""
+
+import pytest
+
+from collbench.algorithms.base import Algorithm
+from collbench.contention.traffic import Schedule
+from collbench.errors import UsageError
+from collbench.measure.plan import CHAINED, Options, make_plan, sizes
+from collbench.results.records import Call, Collective, Fabric, Mode, Support
+from collbench.topology.graph import Node, NodeKind, Topology
+from collbench.topology.machine import Machine
+
+HOST = Machine(Topology((Node("socket0", NodeKind.SOCKET),), ()), Fabric.HOST, ranks=8)
+
+
+def algorithm(name: str, cost_us: float = 10.0, **changes: object) -> Algorithm:
+    settings: dict[str, object] = {
+        "collective": Collective.ALL_REDUCE, "summary": "", "reference": "", "runner": "nowhere:Nobody",
+        "traffic": lambda _call, _topology: Schedule(()), "support": lambda _machine, _call: Support.yes(),
+        "family": "test", "device": "cpu", "modes": (Mode.EAGER,), "cost_us": lambda _call, _machine: cost_us,
+    }  # fmt: skip
+    return Algorithm(name=name, **{**settings, **changes})  # type: ignore[arg-type]  # a test's shorthand
+
+
+def test_sizes_grow_by_the_factor_up_to_the_last() -> None:
+    assert sizes(1024, 65536, 4) == [1024, 4096, 16384, 65536]
+    assert sizes(1024, 65535, 4) == [1024, 4096, 16384]
+    assert sizes(7, 7, 2) == [7]
+
+
+def test_b_alone_is_one_size() -> None:
+    plan = make_plan(Options(first_bytes=14336), HOST, [algorithm("a")])
+    assert {cell.call.bytes for cell in plan.cells} == {14336}
+
+
+def test_cells_are_grouped_by_algorithm_and_their_ids_are_distinct() -> None:
+    plan = make_plan(Options(), HOST, [algorithm("a"), algorithm("b")])
+    names = [cell.algorithm for cell in plan.cells]
+    assert names == sorted(names)
+    assert len({cell.cell_id for cell in plan.cells}) == len(plan.cells)
+
+
+@pytest.mark.parametrize(
+    ("cost_us", "expected"), [(10.0, CHAINED), (491.0, CHAINED), (500.0, 64), (16_000.0, 2), (1e9, 1)]
+)
+def test_chains_of_slow_algorithms_are_cut_to_a_power_of_two(cost_us: float, expected: int) -> None:
+    plan = make_plan(Options(first_bytes=1024), HOST, [algorithm("a", cost_us)])
+    assert max(cell.calls for cell in plan.cells) == expected
+
+
+def test_a_chain_that_is_cut_to_one_call_is_one_cell() -> None:
+    plan = make_plan(Options(first_bytes=1024), HOST, [algorithm("a", 1e9)])
+    assert [cell.calls for cell in plan.cells] == [1]
+
+
+def test_slots_stay_within_memory() -> None:
+    plan = make_plan(Options(first_bytes=8 << 20), HOST, [algorithm("a", 1.0)])
+    assert max(cell.calls for cell in plan.cells) * 2 * (8 << 20) * 8 <= 1 << 30
+
+
+def test_slots_are_those_of_the_longest_chain_of_the_same_call() -> None:
+    plan = make_plan(Options(first_bytes=1024), HOST, [algorithm("a")])
+    assert [plan.slots_of(cell) for cell in plan.cells] == [CHAINED, CHAINED]
+
+
+def test_a_mode_that_an_algorithm_lacks_is_left_out_unless_it_is_the_only_one() -> None:
+    both = make_plan(Options(first_bytes=1024, calls=(1,)), HOST, [algorithm("a")])
+    assert [cell.mode for cell in both.cells] == [Mode.EAGER]
+    only = make_plan(Options(first_bytes=1024, calls=(1,), modes=(Mode.GRAPH,)), HOST, [algorithm("a")])
+    assert [cell.mode for cell in only.cells] == [Mode.GRAPH]
+
+
+def test_the_estimate_never_exceeds_the_budget_and_grows_with_launches() -> None:
+    one = make_plan(Options(), HOST, [algorithm("a")]).seconds
+    assert make_plan(Options(launches=5), HOST, [algorithm("a")]).seconds == pytest.approx(5 * one)
+    assert make_plan(Options(budget_s=1.0), HOST, [algorithm("a")]).seconds == 1.0
+
+
+def test_calls_that_are_refused_cost_nothing() -> None:
+    refused = algorithm("a", support=lambda _machine, _call: Support.no("not here"))
+    able = algorithm("a")
+    assert make_plan(Options(), HOST, [refused]).seconds < make_plan(Options(), HOST, [able]).seconds
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(dtype="float65"),
+        Options(first_bytes=1023),
+        Options(factor=1),
+        Options(first_bytes=2048, last_bytes=1024),
+    ],
+)
+def test_impossible_options_are_refused(options: Options) -> None:
+    with pytest.raises(UsageError):
+        make_plan(options, HOST, [algorithm("a")])
+
+
+def test_call_knows_its_elements() -> None:
+    assert Call(14336, 8, dtype="bfloat16").count == 7168

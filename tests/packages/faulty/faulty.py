@@ -1,0 +1,131 @@
+"""Algorithms that fail on purpose, found through the entry-point group as another package's would be.
+
+Each sums correctly through the supervisor's exchange until the fault of its name, which strikes on the last rank.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from collbench.algorithms.base import Algorithm, Proof, Runner
+from collbench.contention.traffic import Schedule
+from collbench.measure.arrays import numpy_dtype
+from collbench.results.records import Call, Collective, Mode, Support
+
+
+class _Right(Runner):
+    """Correct, by way of the supervisor."""
+
+    def __init__(self, ranks: Any, call: Call, slots: int) -> None:
+        super().__init__(ranks, call, slots)
+        dtype = numpy_dtype(call.dtype)
+        self._x = [np.zeros(call.count, dtype) for _ in range(slots)]
+        self._y = [np.zeros(call.count, dtype) for _ in range(slots)]
+        self._launched = 0
+
+    def inputs(self, i: int) -> Mapping[str, Any]:
+        return {"x": self._x[i]}
+
+    def outputs(self, i: int) -> Mapping[str, Any]:
+        return {"y": self._y[i]}
+
+    def launch(self, i: int) -> None:
+        self._launched += 1
+        if self.ranks.rank == self.ranks.world_size - 1 and self._launched == 2:
+            self.fault(i)
+        values = self.ranks.exchange(self._x[i].astype(np.float64).tolist())
+        total = np.zeros(self.call.count)
+        for value in values:
+            total += np.asarray(value)
+        self._y[i][:] = total.astype(self._y[i].dtype)
+        self.after(i)
+
+    def fault(self, i: int) -> None:
+        """Strikes on the second launch of the last rank."""
+
+    def after(self, i: int) -> None:
+        """Runs behind every launch."""
+
+
+class Right(_Right):
+    pass
+
+
+class Killed(_Right):
+    def fault(self, i: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Hung(_Right):
+    def fault(self, i: int) -> None:
+        time.sleep(3600)
+
+
+class Segfault(_Right):
+    def fault(self, i: int) -> None:
+        ctypes.string_at(0)
+
+
+class NoMemory(_Right):
+    def fault(self, i: int) -> None:
+        raise MemoryError("asked for 123456 bytes")
+
+
+class Raises(_Right):
+    def fault(self, i: int) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+class Wrong(_Right):
+    def after(self, i: int) -> None:
+        if self.ranks.rank == 0 and self._launched > 4:
+            self._y[i][0] += 1
+
+
+class OtherBits(_Right):
+    def after(self, i: int) -> None:
+        if self.ranks.rank == 1:
+            self._y[i][:] = np.nextafter(self._y[i], np.float32(np.inf))
+
+
+class Silent(_Right):
+    """Launches nothing, as a kernel does that a library's gate keeps off."""
+
+    def launch(self, i: int) -> None:
+        del i
+
+
+class Ignored(_Right):
+    def proof(self) -> Proof:
+        return Proof("ran Ring/Simple instead", {"ran": "Ring/Simple"})
+
+
+class OpensBadly(_Right):
+    def __enter__(self) -> Self:
+        raise OSError("no such library: libmissing.so")
+
+
+def _algorithm(runner: type[Runner]) -> Algorithm:
+    return Algorithm(
+        name=f"faulty_{runner.__name__.lower()}", collective=Collective.ALL_REDUCE, summary="fails on purpose",
+        reference="tests", traffic=lambda _call, _topology: Schedule(()), support=_support,
+        runner=f"faulty:{runner.__name__}", family="faulty", device="cpu", modes=(Mode.EAGER,), max_calls=2,
+        cost_us=lambda _call, _machine: 1000.0,
+    )  # fmt: skip
+
+
+def _support(machine: Any, call: Call) -> Support:
+    return Support.no("only up to 4096 bytes") if call.bytes > 4096 else Support.yes()
+
+
+ALGORITHMS = tuple(
+    _algorithm(runner)
+    for runner in (
+        Right, Killed, Hung, Segfault, NoMemory, Raises, Wrong, OtherBits, Silent, Ignored, OpensBadly,
+    )
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """`python -m collbench.sweep`: what torchrun starts. Its ranks only supervise; workers measure (docs/design.md)."""
 
 import argparse
+import dataclasses
 import os
 import signal
 import sys
@@ -103,6 +104,7 @@ def _prepare(
     from collbench.algorithms.base import registry, select
     from collbench.measure.placement import gpu_count, refuse_too_many
     from collbench.measure.team import Place
+    from collbench.results.records import Fabric
     from collbench.topology.discover import machine as discover_machine
 
     known, gpus = registry(), gpu_count()
@@ -119,7 +121,14 @@ def _prepare(
         refuse_too_many(place.local_ranks, gpus, share=options.share_gpu)
         _refuse_busy(options)
     shared = uses_gpu and place.local_ranks > gpus
-    machine = discover_machine(ranks=place.ranks, hosts=place.nodes, share_gpu=shared, host_only=not uses_gpu)
+    machine = discover_machine(ranks=place.ranks, hosts=place.nodes, share_gpu=shared)
+    if options.nccl:
+        from collbench.measure.library import nccl_facts
+
+        machine = dataclasses.replace(machine, software={**machine.software, **nccl_facts(options.nccl)})
+    if not uses_gpu:
+        # ranks on the CPU share the host, whatever cards it has
+        machine = dataclasses.replace(machine, fabric=Fabric.NETWORK if place.nodes > 1 else Fabric.HOST)
     return machine, chosen, place
 
 

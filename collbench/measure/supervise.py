@@ -36,7 +36,7 @@ _OVERHEAD_SHARE = 0.6
 """Part of a cell's share of the budget that is spent in timed iterations; the rest opens, fills and verifies."""
 
 _HEALTH_DEADLINE_S = 60.0
-_ORDER = (Status.OUT_OF_MEMORY, Status.CRASHED, Status.HUNG)
+_ORDER = (Status.OUT_OF_MEMORY, Status.CRASHED, Status.UNSUPPORTED, Status.HUNG)
 _FATAL = frozenset({Status.HUNG, Status.CRASHED, Status.OUT_OF_MEMORY})
 
 

@@ -191,6 +191,8 @@ def _health(device: str) -> str:
 
 
 def _failure_kind(error: Exception) -> Status:
+    if isinstance(error, NotImplementedError):
+        return Status.UNSUPPORTED
     text = f"{type(error).__name__} {error}".lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "outofmemory" in text:
         return Status.OUT_OF_MEMORY

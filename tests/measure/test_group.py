@@ -1,0 +1,133 @@
+"""Fork servers and worker groups: quick to start, and no failure of theirs is silent."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.measure.environment import worker_environment
+from collbench.measure.group import ForkServer, GroupFailure, WorkerGroup
+from collbench.results.records import Call, Cell, Mode
+
+SPEC: dict[str, Any] = {
+    "algorithm": "host_ring", "seed": 1, "devices": ["cpu"] * 8, "deadline_s": 10.0, "share_gpu": False,
+    "rank_offset": 0, "local_world_size": 8, "world_size": 8, "meeting": None,
+}  # fmt: skip
+
+
+def command(ranks: int) -> dict[str, Any]:
+    cell = Cell("host_ring", Call(256, ranks, dtype="float32"), Mode.EAGER, 1)
+    return {
+        "op": "cell", "cell": cell.row(), "slots": 1, "seconds": 0.1, "iterations": 3, "warmup": 1, "least": 3,
+        "most": 10,
+    }  # fmt: skip
+
+
+def start(server: ForkServer, folder: Path, ranks: int = 2, **changes: object) -> WorkerGroup:
+    return WorkerGroup(server, ranks, {**SPEC, "local_world_size": ranks, "world_size": ranks, **changes}, {}, folder)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer((), worker_environment()) as started:
+        yield started
+
+
+def test_a_group_measures_a_cell(server: ForkServer, tmp_path: Path) -> None:
+    group = start(server, tmp_path)
+    answers = group.run(command(2), 20)
+    group.close()
+    assert [answer["status"] for answer in answers] == ["ok", "ok"]
+    assert [len(answer["latency_us"]) for answer in answers] == [3, 3]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_with_torch_starts_within_three_seconds(budget: Callable[[float], Callable[..., Any]]) -> None:
+    def once() -> None:
+        with ForkServer(("torch", "torch.distributed"), worker_environment()) as started:
+            started.wait_ready()
+
+    budget(3.0)(once)
+
+
+def test_a_group_of_eight_starts_within_half_a_second(
+    server: ForkServer, tmp_path: Path, budget: Callable[[float], Callable[..., Any]]
+) -> None:
+    server.wait_ready()
+
+    def once() -> None:
+        group = start(server, tmp_path, ranks=8)
+        group.run({"op": "health"}, 20)
+        group.kill()
+
+    budget(0.5)(once)
+
+
+def test_a_killed_worker_is_named_with_its_signal(server: ForkServer, tmp_path: Path) -> None:
+    group = start(server, tmp_path)
+    os.kill(group.pids[1], signal.SIGKILL)
+    with pytest.raises(GroupFailure, match="rank 1 was ended by SIGKILL") as failure:
+        group.run(command(2), 20)
+    group.kill()
+    assert failure.value.kind == "crashed"
+
+
+def test_a_stopped_worker_is_hung_at_the_deadline_and_says_where(server: ForkServer, tmp_path: Path) -> None:
+    group = start(server, tmp_path)
+    os.kill(group.pids[0], signal.SIGSTOP)
+    begin = time.monotonic()
+    with pytest.raises(GroupFailure, match=r"no answer within 1 s: rank 0 in start") as failure:
+        group.run(command(2), 1)
+    assert time.monotonic() - begin < 3
+    group.kill()
+    assert failure.value.kind == "hung"
+
+
+def test_a_group_can_be_killed_twice(server: ForkServer, tmp_path: Path) -> None:
+    group = start(server, tmp_path)
+    group.kill()
+    group.kill()
+
+
+def test_a_dead_server_is_a_failure_and_no_wait(tmp_path: Path) -> None:
+    with ForkServer((), worker_environment()) as mortal:
+        mortal.wait_ready()
+        os.kill(mortal._process.pid, signal.SIGKILL)
+        with pytest.raises(GroupFailure) as failure:
+            start(mortal, tmp_path)
+    assert failure.value.kind == "crashed"
+
+
+def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    with ForkServer(("no_such_module",), worker_environment()) as broken, pytest.raises(GroupFailure) as failure:
+        start(broken, tmp_path)
+    assert "No module named 'no_such_module'" in str(failure.value)
+
+
+def test_workers_die_with_their_server(tmp_path: Path) -> None:
+    with ForkServer((), worker_environment()) as mortal:
+        group = start(mortal, tmp_path)
+        pids = group.pids
+    end = time.monotonic() + 5
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_only_allowed_variables_pass() -> None:
+    given = {"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "secret", "NCCL_P2P_LEVEL": "SYS", "LD_PRELOAD": "/a.so"}
+    passed = worker_environment(given, preload="/nccl.so")
+    assert "AWS_SECRET_ACCESS_KEY" not in passed
+    assert passed["NCCL_P2P_LEVEL"] == "SYS"
+    assert passed["LD_PRELOAD"] == "/nccl.so:/a.so"
+
+
+def test_multicast_stays_off_whatever_the_user_set() -> None:
+    passed = worker_environment({"NCCL_NVLS_ENABLE": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "0"})
+    assert passed["NCCL_NVLS_ENABLE"] == "0"
+    assert passed["TORCH_SYMM_MEM_DISABLE_MULTICAST"] == "1"
+    assert passed["NVSHMEM_DISABLE_NVLS"] == "1"

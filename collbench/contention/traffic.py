@@ -1,9 +1,26 @@
-"""Traffic: what an algorithm puts on the wires, as a schedule of phases."""
+"""Traffic: what an algorithm puts on the wires, as a schedule of phases, and one builder per communication pattern.
+
+Builders are pure. S is `call.bytes`, n the world size; ranks are numbered as in `Topology.gpus`. Flows hold payload;
+`wire_factor` says how many bytes on the wire each payload byte costs.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Flow", "Move", "Phase", "Schedule"]
+from collbench.results.records import Call
+
+__all__ = [
+    "Flow",
+    "Move",
+    "Phase",
+    "Schedule",
+    "binomial_tree",
+    "chain",
+    "one_stage",
+    "recursive_doubling",
+    "ring",
+    "two_stage",
+]
 
 
 class Move(StrEnum):
@@ -27,7 +44,8 @@ class Flow:
 class Phase:
     """Flows that run together, behind `syncs` synchronisations (each one flag flight between the ranks involved).
 
-    `steps` > 1 says that the flows are pipelined over that many dependent hops: bytes are charged once, latency per step.
+    `steps` > 1 says that the flows are pipelined over that many dependent hops: bytes are charged once, latency per
+    step.
     """
 
     flows: tuple[Flow, ...]
@@ -38,8 +56,10 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Phases in order. `reduce_bytes` is what the slowest rank reads while it sums; `wire_factor` the bytes on the wire
-    per payload byte (LL 2, LL128 128/120, else 1: docs/design.md section 6); `launches` the kernel launches per call.
+    """Phases in order, and what a call costs beside them.
+
+    `reduce_bytes` is what the slowest rank reads while it sums; `wire_factor` the bytes on the wire per payload byte
+    (LL 2, LL128 128/120, else 1: docs/design.md section 6); `launches` the kernel launches per call.
     """
 
     phases: tuple[Phase, ...]
@@ -47,3 +67,92 @@ class Schedule:
     wire_factor: float = 1.0
     launches: int = 1
     protocol: str = ""
+
+
+def one_stage(call: Call, move: Move, *, syncs: int = 1, wire_factor: float = 1.0, protocol: str = "") -> Schedule:
+    """Every rank gets every other rank's whole message and sums by itself: (n-1) S into and out of each port.
+
+    `syncs` counts flag flights: 1 for a push whose flag follows the data or for a pull behind a start barrier, 2 for a
+    pull that has an end barrier too.
+    """
+    phase = Phase(_all_pairs(call.world_size, call.bytes, move), syncs, label="exchange")
+    return Schedule((phase,), float(call.bytes * call.world_size), wire_factor, protocol=protocol)
+
+
+def two_stage(
+    call: Call, move: Move, gather: Move | None = None, *, wire_factor: float = 1.0, protocol: str = ""
+) -> Schedule:
+    """Reduce-scatter, then all-gather, each between all pairs at once: 2 (n-1)/n S through each port.
+
+    `move` is how the first stage moves bytes, `gather` how the second does (the same if left out).
+    """
+    share = call.bytes / call.world_size
+    phases = (
+        Phase(_all_pairs(call.world_size, share, move), 1, label="reduce-scatter"),
+        Phase(_all_pairs(call.world_size, share, gather or move), 1, label="all-gather"),
+    )
+    return Schedule(phases, float(call.bytes), wire_factor, protocol=protocol)
+
+
+def ring(
+    call: Call, channels: int = 1, wire_factor: float = 1.0, *, move: Move = Move.PUSH, protocol: str = ""
+) -> Schedule:
+    """A ring in rank order: 2 (n-1)/n S over each edge in 2 (n-1) dependent hops.
+
+    The channels carry equal parts over the same edges, as NCCL's do on one node, so they change how a shared link is
+    divided between flows but not its load.
+    """
+    n, steps = call.world_size, 2 * (call.world_size - 1)
+    if n == 1:
+        return Schedule((Phase((), label="ring"),), wire_factor=wire_factor, protocol=protocol)
+    part = call.bytes * steps / n / channels
+    flows = tuple(Flow(r, (r + 1) % n, part, move) for r in range(n) for _ in range(channels))
+    reduced = call.bytes * (n - 1) / n * 2
+    return Schedule((Phase(flows, steps, steps, "ring"),), reduced, wire_factor, protocol=protocol)
+
+
+def chain(call: Call, wire_factor: float = 1.0, *, move: Move = Move.PUSH, protocol: str = "") -> Schedule:
+    """Sum along a chain of ranks, send the result back along it: S each way over each edge in 2 (n-1) dependent hops.
+
+    It is what NCCL's tree is inside one node (trees span nodes; below, all GPUs stand in a line).
+    """
+    n, steps = call.world_size, 2 * (call.world_size - 1)
+    up = tuple(Flow(r, r - 1, float(call.bytes), move) for r in range(n - 1, 0, -1))
+    down = tuple(Flow(r, r + 1, float(call.bytes), move) for r in range(n - 1))
+    reduced = 2.0 * call.bytes if n > 1 else 0.0
+    return Schedule((Phase(up + down, steps, max(steps, 1), "chain"),), reduced, wire_factor, protocol=protocol)
+
+
+def recursive_doubling(call: Call, move: Move = Move.PUSH, *, wire_factor: float = 1.0, protocol: str = "") -> Schedule:
+    """Pairs at distance 1, 2, 4, ... exchange whole partial sums: log2 n x S through each port.
+
+    For a world size that is no power of two, the ranks above it fold into the lower ones first and get the result last.
+    """
+    n, size = call.world_size, float(call.bytes)
+    core = 1 << (n.bit_length() - 1)
+    phases = [
+        Phase(tuple(Flow(r, r ^ distance, size, move) for r in range(core)), 1, label=f"distance {distance}")
+        for distance in (1 << level for level in range(core.bit_length() - 1))
+    ]
+    if core < n:
+        before = tuple(Flow(r, r - core, size, move) for r in range(core, n))
+        after = tuple(Flow(r - core, r, size, move) for r in range(core, n))
+        phases = [Phase(before, 1, label="fold"), *phases, Phase(after, 1, label="unfold")]
+    sums = core.bit_length() - 1 + (core < n)
+    return Schedule(tuple(phases), 2.0 * size * sums, wire_factor, protocol=protocol)
+
+
+def binomial_tree(call: Call, move: Move = Move.PULL, *, wire_factor: float = 1.0, protocol: str = "") -> Schedule:
+    """Sum up a binomial tree to rank 0, level by level, then every rank gets the result from rank 0 directly."""
+    n, size = call.world_size, float(call.bytes)
+    levels = [1 << level for level in range((n - 1).bit_length())]
+    phases = [
+        Phase(tuple(Flow(r + d, r, size, move) for r in range(0, n - d, 2 * d)), 1, label=f"reduce, distance {d}")
+        for d in levels
+    ]
+    phases.append(Phase(tuple(Flow(0, r, size, move) for r in range(1, n)), 1 if n > 1 else 0, label="broadcast"))
+    return Schedule(tuple(phases), 2.0 * size * len(levels), wire_factor, protocol=protocol)
+
+
+def _all_pairs(n: int, size: float, move: Move) -> tuple[Flow, ...]:
+    return tuple(Flow(src, dst, float(size), move) for src in range(n) for dst in range(n) if src != dst)

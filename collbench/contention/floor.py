@@ -1,0 +1,159 @@
+"""The floor: the least time that the fabric allows for one call of a chain. Below it a number is implausible.
+
+It must be a true lower bound, so everything that can overlap is left out and every constant errs to the low side:
+
+- on links: launch + path + busiest link. The path is what the schedule's phases need for a message without bytes. Where
+  a phase is pipelined over several hops, latency hides behind bytes, so the longer of the two counts there.
+- on `shared-gpu`: launch + one flag flight through the GPU's memory; links are not used.
+- on `host`: one flag flight between two cores; a call launches nothing.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from collbench.contention.traffic import Flow, Move, Phase, Schedule
+from collbench.results.records import Fabric, Mode
+from collbench.topology.graph import Link, Topology, TopologyError
+
+__all__ = ["Floor", "floor"]
+
+_SHARED_GPU: tuple[tuple[int, float, float], ...] = ((8, 1.2, 0.38), (4, 1.0, 0.32), (2, 0.75, 0.32))
+"""Ranks, empty kernel node and one flag flight in us: one H200, MPS, captured graph, CUDA 13.0, medians rounded down.
+4 ranks' flight was not measured and takes the smaller neighbour's."""
+
+_LINK_LAUNCH_US = 0.5
+"""Empty kernel node with a GPU for each rank: an assumption, two thirds of the least that was seen on a shared GPU."""
+
+_HOST_FLIGHT_US = 0.01
+"""Half of 0.0195 us, the best of 200 means of 10,000 round trips / 2 between two hardware threads of an Intel Xeon
+(family 6, model 167, 2.6 GHz; pinned C threads, acquire loads and release stores)."""
+
+_FAR = (Fabric.PCIE, Fabric.NVLINK, Fabric.MIXED, Fabric.NETWORK)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """`us` per call, and in words what it is made of and what was not known."""
+
+    us: float
+    text: str
+
+
+def floor(
+    schedule: Schedule,
+    topology: Topology,
+    fabric: Fabric,
+    mode: Mode,
+    *,
+    ranks: int | None = None,
+    device: str = "cuda",
+) -> Floor:
+    """Least time of one call of a chain, microseconds.
+
+    Rank i is `topology.gpus[i]`. `ranks` is the world size (default: the highest rank of the schedule's flows).
+    `device` is the algorithm's: ranks that compute on the CPU get the host's floor on any fabric. Links without a
+    capacity or latency do not bind, and the text says so. Never raises.
+    """
+    flows = [flow for phase in schedule.phases for flow in phase.flows]
+    world = ranks or 1 + max((max(flow.src, flow.dst) for flow in flows), default=0)
+    if world == 1 or not flows:
+        return Floor(0.0, "one rank: no floor")
+    if device == "cpu" or fabric is Fabric.HOST:
+        return Floor(_HOST_FLIGHT_US, f"one flag flight between two cores {_HOST_FLIGHT_US:g} us")
+    if fabric in _FAR:
+        return _on_links(schedule, topology, world, mode)
+    launch, flight = next(row[1:] for row in _SHARED_GPU if world >= row[0])
+    launch *= schedule.launches
+    return Floor(
+        launch + flight, f"launch {launch:g} + one flag flight {flight:g} us (several ranks on one GPU: no links)"
+    )
+
+
+def _on_links(schedule: Schedule, topology: Topology, world: int, mode: Mode) -> Floor:
+    launch = _LINK_LAUNCH_US * schedule.launches
+    head = f"launch {launch:g} us ({mode})"
+    if len(topology.gpus) < world:
+        return Floor(
+            launch, f"{head}; {world} ranks, but the topology has {len(topology.gpus)} GPUs: links not counted"
+        )
+    try:
+        path, hop = _path(schedule, topology)
+        busy, link = _busiest(schedule, topology)
+    except TopologyError as error:
+        return Floor(launch, f"{head}; links not counted: {error}")
+    pipelined = any(phase.steps > 1 for phase in schedule.phases)
+    us = launch + (max(path, hop + busy) if pipelined else path + busy)
+    joint = ", the longer of" if pipelined else " +"
+    unknown = _unknown(schedule, topology)
+    return Floor(us, f"{head}{joint} path {path:.3g} us {'and' if pipelined else '+'} {link} {busy:.3g} us{unknown}")
+
+
+def _path(schedule: Schedule, topology: Topology) -> tuple[float, float]:
+    """Latency of all phases in us, and that of the shortest single hop."""
+    phases = [_phase_path(phase, topology) for phase in schedule.phases if phase.flows]
+    return sum(whole for whole, _ in phases), min((hop for _, hop in phases), default=0.0)
+
+
+def _phase_path(phase: Phase, topology: Topology) -> tuple[float, float]:
+    """A phase's latency and its shortest hop's.
+
+    Pipelined hops: the steps go over all edges in turn, so the mean counts for each. All pairs at once: nobody goes on
+    before the farthest pair's data are there, averaged over its two directions. Else only the shortest flow is sure to
+    lie on the chain of what depends on what.
+    """
+    hops = {(flow.src, flow.dst): _flow_latency(flow, topology) for flow in phase.flows}
+    shortest = min(hops.values())
+    if phase.steps > 1:
+        return phase.steps * math.fsum(hops.values()) / len(hops), shortest
+    members = {end for pair in hops for end in pair}
+    if len(hops) == len(members) * (len(members) - 1):
+        return max((us + hops[dst, src]) / 2 for (src, dst), us in hops.items()), shortest
+    return shortest, shortest
+
+
+def _flow_latency(flow: Flow, topology: Topology) -> float:
+    """One way for a push; a pull's request goes the other way first."""
+    there = _latency(_route(flow, topology))
+    return there + (_latency(_route(Flow(flow.dst, flow.src, 0), topology)) if flow.move is Move.PULL else 0.0)
+
+
+def _latency(route: tuple[Link, ...]) -> float:
+    return math.fsum(link.latency_us or 0.0 for link in route)
+
+
+def _busiest(schedule: Schedule, topology: Topology) -> tuple[float, str]:
+    """Time in us that the busiest link needs for its bytes of the whole call, and its name."""
+    loads: defaultdict[Link, float] = defaultdict(float)
+    for flow, link in _uses(schedule, topology):
+        loads[link] += flow.bytes * schedule.wire_factor
+    times = [(load / link.capacity_gbps / 1e3, link) for link, load in loads.items() if link.capacity_gbps]
+    if not times:
+        return 0.0, "links of unknown capacity"
+    us, link = max(times, key=lambda item: item[0])
+    return us, f"busiest link {link.src} -> {link.dst}"
+
+
+def _uses(schedule: Schedule, topology: Topology) -> Iterator[tuple[Flow, Link]]:
+    for phase in schedule.phases:
+        for flow in phase.flows:
+            for link in _route(flow, topology):
+                yield flow, link
+
+
+def _route(flow: Flow, topology: Topology) -> tuple[Link, ...]:
+    return topology.route(topology.gpus[flow.src], topology.gpus[flow.dst])
+
+
+def _unknown(schedule: Schedule, topology: Topology) -> str:
+    used = {link for _, link in _uses(schedule, topology)}
+    parts = [
+        f"{missing} of {len(used)} links have no {name} and do not bind"
+        for name, missing in (
+            ("capacity", sum(link.capacity_gbps is None for link in used)),
+            ("latency", sum(link.latency_us is None for link in used)),
+        )
+        if missing
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -202,9 +202,7 @@ def _losses(topology: Topology, back: Topology, rest: Iterable[str]) -> list[str
     losses += ["GPU pairs whose PCIe path is hidden"] if topology.hidden else []
     losses += ["the list of disagreements"] if topology.disagreements else []
     if any(not line.startswith("<without") for line in rest):
-        losses.append(
-            f"root ports, host bridges, and links other than PCIe trees, NVLink and C2C: in <{EXTENSION}>, which NCCL skips"
-        )
+        losses.append(f"nodes and links that NCCL has no words for, or cuts short: in <{EXTENSION}>, which it skips")
     return losses
 
 

@@ -25,7 +25,7 @@ def port_type(config: bytes) -> int | None:
 
 
 def acs_flags(config: bytes) -> str | None:
-    """Enabled ACS controls as in lspci (`RR,CR,UF`), `off` where none is, None where it cannot be read or there is none.
+    """Enabled ACS controls as in lspci (`RR,CR,UF`), `off` where none is, None where none can be read.
 
     RR and CR (request and completion redirect) send traffic between GPUs below one switch through the root complex.
     """

@@ -33,7 +33,7 @@ _GPU_VENDORS = {"10de", "1002", "8086"}  # NVIDIA, AMD, Intel: the others' displ
 
 
 def normal_busid(text: str) -> str:
-    """Bus id as `0000:bb:dd.f` in lower case; NVML's eight-digit domains are shortened. What is none comes back as is."""
+    """Bus id as `0000:bb:dd.f` in lower case; NVML's eight-digit domains are shortened, what is none comes back."""
     match = _BUSID.fullmatch(text.strip())
     if match is None:
         return text.strip().lower()

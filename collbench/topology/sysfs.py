@@ -179,7 +179,7 @@ def _chain(path: Path) -> tuple[str, list[_Port]]:
 
 
 def _guess_roles(bridges: list[_Port]) -> None:
-    """Without privileges the capability is hidden; below a host bridge root port, upstream and downstream take turns."""
+    """Without privileges the capability is hidden: below a root port, upstream and downstream ports take turns."""
     before = pci_config.DOWNSTREAM
     for index, port in enumerate(bridges):
         if port.role not in {pci_config.ROOT_PORT, pci_config.UPSTREAM, pci_config.DOWNSTREAM}:

@@ -61,7 +61,7 @@ class NvmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two GPUs by bus id, `a` before `b`: level of `LEVELS` and P2P status from a to b by `read`, `write`, `atomics`."""
+    """Two GPUs by bus id, `a` before `b`; `p2p` holds the status from a to b of `read`, `write` and `atomics`."""
 
     a: str
     b: str

@@ -1,8 +1,8 @@
 """Taking times on a GPU with CUDA events, eager or captured, each sample from a start at which the ranks are together.
 
-Ranks come together on the device: one untimed call of the same collective runs in front of the start event, and no rank
-leaves it much before the others. That call writes slot 0, whose output is poisoned again before the timed calls: what is
-verified afterwards was written by them.
+Ranks come together on the device: one untimed call of the same collective runs before the start event, and no rank
+leaves it much before the others. That call writes slot 0, whose output is poisoned again before the timed calls: what
+is verified afterwards was written by them.
 
 A captured sample is enqueued behind a spin kernel, so that the host is ahead of the device and its launch time is not
 in the number by accident. An eager sample is not: what a program pays to launch call by call belongs to it.

@@ -25,8 +25,6 @@ _ALWAYS = {
     "NCCL_NVLS_ENABLE": "0",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
     "NVSHMEM_DISABLE_NVLS": "1",
-    # modules load when they are first launched otherwise, in the middle of a collective that waits for that rank
-    "CUDA_MODULE_LOADING": "EAGER",
 }
 
 

@@ -15,7 +15,9 @@ import socket
 import sys
 from typing import Any, NoReturn
 
+from collbench.algorithms.base import registry
 from collbench.measure.channel import die_with_parent
+from collbench.measure.worker import run_worker
 
 __all__ = ["main"]
 
@@ -33,6 +35,7 @@ def main(argv: list[str]) -> None:
     control = socket.socket(fileno=int(argv[0]))
     for module in argv[1:]:
         importlib.import_module(module)
+    registry()  # imports every algorithm's file once, for all workers
     _say(control, {"ready": os.getpid()})
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ, None)
@@ -95,9 +98,6 @@ def _become_worker(
             if other > local_rank:
                 os.close(fd)
         os.environ.update(request["environment"])
-        # imported here: the server itself needs nothing of the measuring code
-        from collbench.measure.worker import run_worker
-
         run_worker(fds[local_rank], request["spec"], local_rank)
         code = 0
     except BaseException:  # noqa: BLE001 - the child must end here whatever happens, with its traceback in its log

@@ -12,7 +12,7 @@ from collbench.measure.channel import Channel
 from collbench.measure.clock import Clock, HostClock
 from collbench.measure.ranks import WorkerRanks, pin
 from collbench.measure.verify import Check, Finding, supported
-from collbench.results.records import Cell, Mode, Status
+from collbench.results.records import Cell, Flag, Mode, Status
 
 __all__ = ["run_worker"]
 
@@ -26,7 +26,7 @@ def run_worker(fd: int, spec: dict[str, Any], local_rank: int) -> None:
     faulthandler.enable()
     channel = Channel(fd)
     ranks = WorkerRanks(channel, spec, local_rank)
-    bench = _Bench(ranks, registry()[spec["algorithm"]], int(spec["seed"]))
+    bench = _Bench(ranks, registry()[spec["algorithm"]], int(spec["seed"]), list(spec["devices"]))
     with contextlib.suppress(EOFError, OSError):
         while (command := channel.receive())["op"] != "close":
             channel.send(bench.answer(command))
@@ -37,7 +37,7 @@ def run_worker(fd: int, spec: dict[str, Any], local_rank: int) -> None:
 class _Bench:
     """Keeps the runner open from cell to cell as long as the call stays the same."""
 
-    def __init__(self, ranks: WorkerRanks, algorithm: Algorithm, seed: int) -> None:
+    def __init__(self, ranks: WorkerRanks, algorithm: Algorithm, seed: int, devices: list[str]) -> None:
         self._ranks = ranks
         self._algorithm = algorithm
         self._runner: Runner | None = None
@@ -46,6 +46,7 @@ class _Bench:
         self._turn = 0
         self._seed = seed
         self._align: Callable[[], None] | None = None
+        self._ranks_on_gpu = devices.count(ranks.device) if algorithm.device == "cuda" else 0
         self._cores = pin(ranks.local_rank, ranks.local_world_size) if algorithm.device == "cpu" else ""
 
     def answer(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -87,8 +88,25 @@ class _Bench:
             problem = self._agree(check.judge())
             if problem:
                 return {"status": Status.WRONG, "reason": f"in the timed run, {problem}", "latency_us": []}
-        evidence = {**proof.evidence, **({"cores": self._cores} if self._cores else {})}
-        return {"status": Status.OK, "reason": "", "latency_us": samples, "evidence": evidence}
+        facts = self._surroundings()
+        flags = [Flag.THROTTLED] if facts.get("throttle", "none") != "none" else []
+        evidence = {**proof.evidence, **facts}
+        return {"status": Status.OK, "reason": "", "latency_us": samples, "evidence": evidence, "flags": flags}
+
+    def _surroundings(self) -> dict[str, str]:
+        """Where the cell ran, asked right behind the timed run: cores, or the GPU's clocks and link."""
+        if self._algorithm.device == "cpu":
+            return {"cores": self._cores}
+        import pynvml
+        import torch
+
+        from collbench.measure.cuda_clock import clocks_and_throttle
+
+        uuid = str(getattr(torch.cuda.get_device_properties(self._ranks.device), "uuid", ""))
+        return clocks_and_throttle(f"GPU-{uuid}", pynvml) if self._ranks.local_rank == 0 or not self._shares() else {}
+
+    def _shares(self) -> bool:
+        return self._ranks_on_gpu > 1
 
     def _batch(self, clock: Clock, check: Check, iterations: int) -> list[float]:
         self._prepare(check, clock.calls, exact=True)
@@ -138,11 +156,20 @@ class _Bench:
             self._drop_runner(None)
             runner = self._algorithm.load_runner()(self._ranks, cell.call, slots)
             self._runner = runner.__enter__()
+            self._refuse_unless_resident(self._runner)
             self._check = Check(self._runner, cell.call, self._ranks.rank, seed=self._seed)
             self._proof = None
         assert self._runner is not None  # noqa: S101 - set above; says so to the type checker
         assert self._check is not None  # noqa: S101 - set above; says so to the type checker
         return self._runner, self._check
+
+    def _refuse_unless_resident(self, runner: Runner) -> None:
+        if self._ranks_on_gpu > 1:
+            from collbench.measure.shared_gpu import not_resident
+
+            reason = not_resident(runner, self._ranks_on_gpu)
+            if reason:
+                raise NotImplementedError(reason)
 
     def _clock(self, runner: Runner, cell: Cell) -> Clock:
         if self._algorithm.device == "cpu":

@@ -1,6 +1,7 @@
 """Names and shapes that other people's scripts read: `cell_id` and every JSON form (docs/design.md section 4)."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,14 @@ def test_sweep_rows(snapshot: Snapshot) -> None:
     # the slower rank of each iteration: 1.5 and 2.5
     assert (data["rows"][0]["p50_us"], data["rows"][0]["min_us"], data["rows"][0]["iterations"]) == (2.0, 1.5, 2)
     assert (data["rows"][1]["p50_us"], data["rows"][1]["status"]) == (None, "unsupported")
+
+
+def test_dry_run_json(collbench: Callable[..., subprocess.CompletedProcess[str]], snapshot: Snapshot) -> None:
+    """What `sweep --dry-run --json` prints; it measures nothing and leaves nothing behind."""
+    words = ("--nproc", "2", "-b", "1K", "--algorithms", "host_ring", "--calls", "1")
+    done = collbench("sweep", "--dry-run", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    snapshot("json-plan", shape(json.loads(done.stdout)))
 
 
 def test_samples_line(snapshot: Snapshot) -> None:

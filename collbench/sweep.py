@@ -25,6 +25,14 @@ __all__ = ["main", "run"]
 MAX_RANKS_PER_HOST = 16
 
 
+class _Stopped(KeyboardInterrupt):
+    """SIGINT or SIGTERM came; `kept` says what becomes of the measurements."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
+        self.kept = ""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m collbench.sweep`; gives the exit code (docs/design.md section 4)."""
     parser = argparse.ArgumentParser(prog="collbench.sweep", description="Measure collectives on this machine.")
@@ -49,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
     _die_politely(with_parent=under_torchrun)
     try:
         return _sweep(args, under_torchrun=under_torchrun)
-    except KeyboardInterrupt as interrupt:
-        print(f"collbench: {interrupt}", file=sys.stderr)
-        return 128 + (interrupt.args[1] if len(interrupt.args) > 1 else signal.SIGINT)
+    except _Stopped as stopped:
+        print(f"collbench: {stopped.signal.name}: stopped{stopped.kept}", file=sys.stderr)
+        return 128 + stopped.signal
 
 
 def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
@@ -174,10 +182,9 @@ def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", p
         with folder:
             Supervisor(options, machine, plan, folder, place, progress).run()
             folder.finish()
-    except KeyboardInterrupt as interrupt:
-        name = signal.Signals(interrupt.args[0]).name if interrupt.args else "SIGINT"
-        text = f"{name}: stopped; what was measured is kept, go on with --resume {folder.path}"
-        raise KeyboardInterrupt(text, interrupt.args[0] if interrupt.args else signal.SIGINT) from None
+    except _Stopped as stopped:
+        stopped.kept = f"; what was measured is kept, go on with --resume {folder.path}"
+        raise
     finally:
         progress.close()
     return _print_rows(folder, as_json=args.json)
@@ -209,12 +216,14 @@ def _command() -> tuple[str, ...]:
 
 
 def _print_rows(folder: "RunFolder", *, as_json: bool) -> int:
+    import json
+
     from collbench.algorithms.floors import floors_of
     from collbench.results.summary import as_json as rows_as_json
     from collbench.results.summary import rows, table
 
     found = rows(folder.run, folder.samples(), floors=floors_of(folder.run))
-    print(rows_as_json(found) if as_json else table(found))
+    print(json.dumps(rows_as_json(found)) if as_json else table(found))
     print(f"run: {folder.path}", file=sys.stderr)
     if not any(row["status"] == "ok" for row in found):
         reasons = sorted({f"{row['status']}: {row['reason']}" for row in found})
@@ -229,7 +238,7 @@ def _die_politely(*, with_parent: bool) -> None:
     def stop(number: int, _frame: object) -> NoReturn:
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt(number)
+        raise _Stopped(number)
 
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, stop)

@@ -263,15 +263,17 @@ class _Conversation:
                 self._deadline = min(self._deadline, time.monotonic() + GRACE_S)
 
     def _give_up(self) -> None:
-        if self._failed:
-            # one rank failed and said why: the ranks that wait for it are not the story
+        told = {a["failed"]: f"rank {r}: {a['reason']}" for r, a in self._answers.items() if a.get("failed")}
+        if set(told) - {"hung"}:
+            # a rank failed and said why: the ranks that wait for it are not the story
             for rank in range(len(self._channels)):
                 self._answers.setdefault(rank, {"failed": "peer", "reason": ""})
             return
         missing = [r for r in range(len(self._channels)) if r not in self._answers]
-        told = ", ".join(f"rank {r} in {self._phase[r]}" for r in missing[:4])
+        where = ", ".join(f"rank {r} in {self._phase[r]}" for r in missing[:4])
         more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""  # noqa: PLR2004 - a short line
-        raise GroupFailure("hung", f"no answer within {self._limit_s:.0f} s: {told}{more}")
+        waited = f" ({told['hung']})" if told else f" within {self._limit_s:.0f} s"
+        raise GroupFailure("hung", f"no answer from {where}{more}{waited}")
 
 
 def _signal_name(number: int) -> str:

@@ -3,7 +3,7 @@
 Started by `MpsServer` in a session of its own. It starts the daemon, says `ok` or `failed: why` on standard output,
 and then reads commands from standard input: `restart` is answered in the same way; the end of the input, which comes
 too when the sweep is killed, stops the daemon and removes its folder. As a child subreaper it is the parent of the
-daemon and of the MPS servers once they have put themselves in the background, so that it knows which processes are its own.
+daemon and of the MPS servers once they are in the background, so that it knows which processes are its own.
 
 Usage: mps_guardian.py BINARY FOLDER START_SECONDS STOP_SECONDS
 """

@@ -38,7 +38,7 @@ def sweep(*words: str) -> subprocess.CompletedProcess[str]:
         (("--launches", "-1"), 2, "--launches -1"),
         (("--budget", "soon"), 2, "duration 'soon'"),
         (("--nccl", "/no/such/libnccl.so"), 2, "no such file"),
-        (("--resume", "/no/such/run"), 3, "/no/such/run"),
+        (("--resume", "/no/such/run"), 2, "/no/such/run"),
     ],
 )
 def test_one_line_and_the_right_code(words: tuple[str, ...], code: int, text: str) -> None:

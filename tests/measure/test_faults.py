@@ -47,7 +47,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
         ("faulty_right", "ok", ""),
         ("host_ring", "ok", ""),
         ("faulty_killed", "crashed", "rank 2 was ended by SIGKILL"),
-        ("faulty_hung", "hung", "no answer within 4 s: "),
+        ("faulty_hung", "hung", "no answer from rank 2 in warm-up (rank "),
         ("faulty_segfault", "crashed", "rank 2 was ended by SIGSEGV"),
         ("faulty_nomemory", "out_of_memory", "rank 2: MemoryError: asked for 123456 bytes"),
         ("faulty_raises", "crashed", "illegal memory access"),

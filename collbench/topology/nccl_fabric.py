@@ -21,6 +21,7 @@ SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
 _SM86_GBPS = 12.0  # NCCL's SM86_NVLINK_BW: A40, A6000 and RTX 3090 have slower links than A100
 _XGMI_GBPS = {"gfx90a": 36.0, "910": 36.0, "gfx942": 48.0, "gfx950": 48.0}  # RCCL, src/graph/topo.h; older ones 24
 _OLD_XGMI_GBPS = 24.0
+_CHIPS = 64  # a DGX-2 has 12; a longer list is noise
 
 
 def join_fabric(reader: "Reader") -> None:
@@ -64,7 +65,7 @@ def _link(place: "GpuPlace", other: str, element: Element, count: int, *, back: 
         rate = _XGMI_GBPS.get(gcn, _OLD_XGMI_GBPS) if gcn else None
         source = "NCCL XML; nominal: RCCL's xGMI rate per link" if gcn else "NCCL XML"
         return Link(*ends, LinkKind.XGMI, width=count, capacity_gbps=rate and rate * count, provenance=source)
-    generation = NVLINK_GENERATIONS.get(int(sm) if sm.isdecimal() else 0, 0)
+    generation = next((g for capability, g in NVLINK_GENERATIONS.items() if str(capability) == sm), 0)
     if sm == "86":
         source = "NCCL XML; nominal: NCCL's rate per link of sm_86"
         return Link(*ends, LinkKind.NVLINK, generation, count, capacity_gbps=_SM86_GBPS * count, provenance=source)
@@ -79,7 +80,7 @@ def _nvswitch(reader: "Reader", element: Element, target: str) -> str:
         return wanted
     node = reader.nodes[wanted]
     chips = node.attributes.get("busids", "").split(",")
-    if target not in chips:
+    if target not in chips and len(chips) < _CHIPS:
         del reader.nodes[wanted]
         reader.add(NodeKind.NVSWITCH, wanted, {"busids": ",".join([*chips, target])})
     return wanted

@@ -26,6 +26,7 @@ _CPU = ("numaid", "arch", "vendor", "familyid", "modelid", "affinity")
 _PCI = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device")
 _GPU = ("dev", "rank", "sm", "gdr", "gcn")
 _NET = {"name": "net", "dev": "net_dev", "speed": "speed_mbps", "port": "net_port", "gdr": "gdr"}
+_CPUS = 512
 _FAST = 3  # Gen3: every GPU and switch of the last ten years reaches it
 
 
@@ -82,8 +83,9 @@ class Reader:
     def topology(self) -> Topology:
         """Everything, sockets and switches before GPUs, GPUs in the order of their ranks."""
         hosts = {name: i for i, name in enumerate(dict.fromkeys(c.get("host_hash") for c in self.root.all("cpu")))}
-        if not hosts:
-            raise self.root.error("no <cpu> in it, so there is nothing to read")
+        count = sum(1 for _ in self.root.all("cpu"))
+        if not 0 < count <= _CPUS:
+            raise self.root.error(f"{count or 'no'} <cpu> in it, expected 1 to {_CPUS}")
         sockets = defaultdict(list)
         for cpu in self.root.all("cpu"):
             sockets[hosts[cpu.get("host_hash")]].append(self._cpu(cpu, hosts, len(hosts) > 1))
@@ -229,11 +231,11 @@ class Reader:
 
     def _extend(self, extension: Element) -> None:
         """What our own writer added: nodes and links that NCCL has no words for, and those that it would imply."""
+        gone = {item.get("node") for item in extension.all("without") if item.get("node")}
+        self.nodes = {name: node for name, node in self.nodes.items() if name not in gone}
+        self.links = {k: v for k, v in self.links.items() if v.src not in gone and v.dst not in gone}
         for item in extension.all("without"):
-            if item.get("node"):
-                self.nodes.pop(item.get("node"), None)
-                self.links = {k: v for k, v in self.links.items() if item.get("node") not in {v.src, v.dst}}
-            else:
+            if not item.get("node"):
                 self.links.pop((item.get("src"), item.get("dst"), _member(LinkKind, item)), None)
         for item in extension.all("node"):
             attributes = {k: v for k, v in item.attributes.items() if k not in {"id", "kind"}}

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape
 
 from collbench.topology import pcie
-from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
+from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology, TopologyError
 from collbench.topology.nccl_fabric import CPU_CLASS, SWITCH_CLASS
 from collbench.topology.nccl_reader import EXTENSION, read
 
 __all__ = ["write"]
 
+_BUSID = 40
 _VALUE = 250  # NCCL refuses a file with a longer attribute value (MAX_STR_LEN 255)
 _FIELDS = 14  # and skips attributes beyond 16 of one element
 _CLASS = {NodeKind.SWITCH: "0x060400", NodeKind.GPU: "0x030200", NodeKind.NIC: "0x020000"}
@@ -24,7 +25,16 @@ _UNKNOWN_SWITCH = "fffffff:ff:ff.0"
 
 
 def write(topology: Topology) -> tuple[str, list[str]]:
-    """The XML and one line for each thing that it cannot hold; see `nccl_xml.render`."""
+    """The XML and one line for each thing that it cannot hold; see `nccl_xml.render`.
+
+    Raises:
+        TopologyError: an id that is too long for NCCL's parser.
+    """
+    for node in topology.nodes:
+        if len(_escaped(node.id)) > _VALUE or not node.id.strip() or node.id != node.id.strip():
+            raise TopologyError(
+                f"node id {node.id[:40]!r}: NCCL's XML takes 1 to {_VALUE} characters without blanks around"
+            )
     writer = _Writer(topology)
     body = writer.system()
     implied = read(writer.document(body, []))
@@ -74,12 +84,13 @@ class _Writer:
         taken = {n.attributes.get("busid", "") for n in nodes}
         spare = (f"ffff:{number // 32:02x}:{number % 32:02x}.0" for number in range(1, 256 * 32))
         free = (busid for busid in spare if busid not in taken)
-        made = {n.id: next(free) for n in nodes if not n.attributes.get("busid") and not _is_virtual(n)}
+        known = {n.id: busid for n in nodes if 0 < len(busid := n.attributes.get("busid", "")) <= _BUSID}
+        made = {n.id: next(free) for n in nodes if n.id not in known and not _is_virtual(n)}
         if made:
             self.losses.append(
                 f"no bus id of {', '.join(made)}: made up, so NCCL will not find them until you write the true ones"
             )
-        return {n.id: n.attributes.get("busid") or made.get(n.id, "") for n in nodes}
+        return dict.fromkeys((n.id for n in nodes), "") | known | made
 
     def _tree(self) -> tuple[dict[str, str], dict[str, Link]]:
         """Parent element of each device and the link above it: PCIe breadth first from all sockets at once."""

@@ -16,6 +16,7 @@ __all__ = ["Element", "read_tree"]
 _DEPTH = 100
 _ELEMENTS = 200_000
 _QUOTE = 80
+_LARGEST = 10**15
 
 
 @dataclass(slots=True)
@@ -45,9 +46,12 @@ class Element:
         if not text:
             return default
         try:
-            return int(text, 16) if text.lower().startswith("0x") else int(text)
+            value = int(text, 16) if text.lower().startswith("0x") else int(text)
         except ValueError:
             raise self.error(f'{name}="{_short(text)}" is no whole number') from None
+        if abs(value) > _LARGEST:
+            raise self.error(f'{name}="{_short(text)}" is too large')
+        return value
 
     def error(self, problem: str) -> TopologyError:
         """An error at this element: line, the element as it stands, what is wrong."""

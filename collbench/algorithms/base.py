@@ -107,11 +107,11 @@ def _any_cost(call: Call, machine: Machine) -> float:
 class Algorithm:
     """One implementation of a collective: what it needs, what it sends, how it runs.
 
-    `traffic` and `support` are pure, and `support` never raises. `runner` is `module:Class`, imported in the worker only.
-    `family` is the word of `--algorithms` (`own`, `symm`, `nccl`, `host`, ...). `imports` names the modules that the fork
-    server imports before it forks (never one that touches CUDA at import). `environment` gives the variables that its
-    workers need on this machine. `max_calls` caps the calls of a chained sample; `cost_us` estimates one call, from which
-    the plan pins iterations: it need only be right within a factor of 5.
+    `traffic` and `support` are pure, and `support` never raises. `runner` is `module:Class`, imported in the worker
+    only. `family` is the word of `--algorithms` (`own`, `symm`, `nccl`, `host`, ...). `imports` names the modules that
+    the fork server imports before it forks (never one that touches CUDA at import). `environment` gives the variables
+    that its workers need on this machine. `max_calls` caps the calls of a chained sample; `cost_us` estimates one call,
+    from which the plan pins the length of chains: it need only be right within a factor of 5.
     """
 
     name: str
@@ -161,14 +161,13 @@ def _load_point(point: importlib.metadata.EntryPoint, known: Mapping[str, Algori
 
     try:
         loaded = point.load()
-        offered = loaded if isinstance(loaded, (list, tuple)) else [loaded]
-        twice = [a.name for a in offered if a.name in known]
-        if twice:
-            raise ValueError(f"algorithm {twice[0]!r} exists already")
-        return {a.name: a for a in offered}
+        offered = {a.name: a for a in (loaded if isinstance(loaded, (list, tuple)) else [loaded])}
     except Exception as error:  # noqa: BLE001 - whatever another package raises
         warnings.warn(f"algorithms of {point.value} left out: {type(error).__name__}: {error}", stacklevel=2)
         return {}
+    for name in sorted(offered.keys() & known.keys()):
+        warnings.warn(f"algorithm {name} of {point.value} left out: there is one of that name", stacklevel=2)
+    return {name: algorithm for name, algorithm in offered.items() if name not in known}
 
 
 def select(words: str, known: Mapping[str, Algorithm]) -> list[Algorithm]:

@@ -10,7 +10,9 @@ SWEEP_EXTRA = "pip install 'collbench[sweep]'"
 
 def refuse(machine: Machine, call: Call, dtypes: tuple[str, ...]) -> Support | None:
     """The reason why no algorithm of torch on CUDA can run this call here; None if nothing stands in the way."""
-    return _refuse_call(call, dtypes) or _refuse_machine(machine)
+    refused = _refuse_call(call, dtypes)
+    # a refusal is false, as every `Support` that does not run
+    return refused if refused is not None else _refuse_machine(machine)
 
 
 def _refuse_call(call: Call, dtypes: tuple[str, ...]) -> Support | None:

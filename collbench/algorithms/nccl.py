@@ -102,7 +102,7 @@ def _algorithm(algorithm: str, protocol: str) -> Algorithm:
         name=f"nccl_{algorithm}_{protocol}".lower() if algorithm else "nccl_auto",
         collective=Collective.ALL_REDUCE, summary=summary, reference=_REFERENCE,
         traffic=partial(_traffic, named, protocol), support=support,
-        runner=f"collbench.algorithms.nccl_runner:{(algorithm + protocol) or 'Auto'}", family="nccl",
+        runner=f"collbench.algorithms.nccl_runner:{algorithm + protocol if algorithm else 'Auto'}", family="nccl",
         imports=("torch", "torch.distributed"), environment=partial(_environment, algorithm, protocol),
         cost_us=partial(_cost_us, protocol),
     )  # fmt: skip

@@ -63,10 +63,11 @@ def launch_size(kind: str, call: Call) -> Launch:
 
 
 def _support(kind: str, machine: Machine, call: Call) -> Support:
-    checks = (_refuse_common, _refuse_memory, _REFUSE_KIND[kind])
-    refused = refuse(machine, call, DTYPES) or next((no for check in checks if (no := check(machine, call))), None)
-    if refused is not None:
-        return refused
+    checks = (partial(refuse, dtypes=DTYPES), _refuse_common, _refuse_memory, _REFUSE_KIND[kind])
+    for check in checks:
+        refused = check(machine, call)
+        if refused is not None:
+            return refused
     if machine.facts.get("p2p_atomics") == "ns" and not ranks_share_gpu(machine):
         return Support.unknown(
             "its signal pads need compare-and-swap on the peer's memory, and these GPUs have no native P2P atomics",

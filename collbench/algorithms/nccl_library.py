@@ -6,16 +6,12 @@ signature since NCCL 2.0 (nccl.h).
 
 import atexit
 import ctypes
-import mmap
 import os
-import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from collbench.errors import UsageError
-
-__all__ = ["DATA_TYPES", "DebugLog", "NcclLibrary", "find_library", "version_of_file"]
+__all__ = ["DATA_TYPES", "DebugLog", "NcclLibrary", "find_library"]
 
 DATA_TYPES = {"int32": 2, "float16": 6, "float32": 7, "bfloat16": 9}
 """ncclDataType_t of each dtype (nccl.h)."""
@@ -26,26 +22,6 @@ _RESET_SAFE_SINCE = (2, 26)
 """From here on ncclResetDebugInit takes the log's mutex, so that it may be called while NCCL's threads live."""
 
 _MINOR_MAJOR = 10_000  # NCCL_VERSION_CODE from 2.9 on: major * 10000 + minor * 100 + patch
-
-
-_VERSION_TEXT = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
-
-
-def version_of_file(path: str) -> str:
-    """Version of a libnccl file, `2.30.7`, read from the text that it prints; the library is not loaded.
-
-    Raises:
-        UsageError: no such file, or not NCCL.
-    """
-    try:
-        with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            match = _VERSION_TEXT.search(data)
-            version = match[1].decode() if match else ""
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--nccl {path}: {getattr(error, 'strerror', None) or error}") from error
-    if not version:
-        raise UsageError(f"--nccl {path}: no NCCL library, give the path of a libnccl.so.2")
-    return version
 
 
 def find_library(maps: str, preload: str = "") -> str:

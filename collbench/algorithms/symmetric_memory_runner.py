@@ -54,9 +54,9 @@ class SymmetricRunner(Runner):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del error, trace
+        # peers map the memory by references of their own: only our own kernels must be through before it is unmapped
         if kind is None and self._handle is not None:
             self._drain()
-            self.ranks.barrier()  # no peer may still read what is unmapped next
         self._run = self._handle = None
         self._x, self._y, self._symmetric = [], [], []
 

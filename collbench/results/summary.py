@@ -90,7 +90,8 @@ def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
     if worst.status is Status.OK:
         return Status.OK, ""
     reason = clean(worst.reason) or "no reason was recorded"
-    return worst.status, f"launch {worst.launch}: {reason}" if len(launches) > 1 else reason
+    alike = all((one.status, one.reason) == (worst.status, worst.reason) for one in launches)
+    return worst.status, reason if alike else f"launch {worst.launch}: {reason}"
 
 
 def _judge(

@@ -1,0 +1,47 @@
+"""`collbench report`: a run as one HTML page that opens offline."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "report",
+        help="write a run as one HTML page",
+        description="Write a run as one HTML page that opens offline, and print its path.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help="run folder that a sweep wrote")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: RUN/report.html)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page and print its path; gives the exit code.
+
+    Raises:
+        UsageError: no such run folder, or `--out` is a folder.
+        InvalidError: a run that cannot be read or has no samples, or a page that cannot be written.
+    """
+    from collbench.errors import UsageError
+    from collbench.report import build
+    from collbench.results.files import readable_errors, replace_whole
+
+    out: Path = args.out or args.run_folder / "report.html"
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder: name a file with --out")
+    page = build(args.run_folder).encode()
+
+    def write(file: BinaryIO) -> None:
+        file.write(page)
+
+    with readable_errors(out):
+        replace_whole(out, write)
+    print(out)
+    return 0

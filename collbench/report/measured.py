@@ -1,0 +1,127 @@
+"""What the page shows of the samples: the answer, the fastest per size, and the figures."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from collbench.report import answer, figure
+from collbench.report.series import Panel, Series, panels, spreads
+from collbench.report.svg import Styles, inline
+from collbench.results.records import Run, Samples
+from collbench.results.summary import rows as make_rows
+from collbench.units import format_bytes, format_us
+
+__all__ = ["measured"]
+
+_MOST_NAMES = 3
+
+
+def measured(run: Run, samples: Sequence[Samples], floors: Mapping[str, float], styles: Styles) -> dict[str, Any]:
+    """Rows, and the parts of the page that come from them, ready for the template."""
+    rows = make_rows(run, samples, floors)
+    found = panels(rows, spreads(samples))
+    best = answer.headline(found)
+    ok = [row for row in rows if row["status"] == "ok"]
+    noisy = sum("noisy" in row["flags"] for row in ok)
+    launches = min((row["launches"] for row in ok), default=0)
+    return {
+        "rows": rows,
+        "headline": answer.finding(best, times=False) if best else "No cell ended ok: there is nothing to compare.",
+        "headline_of": best.title if best else "",
+        "headline_times": answer.finding(best) if best else "",
+        "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
+        "cautions": answer.cautions(run.fabric, launches, noisy, len(ok), finished=bool(run.finished)),
+        "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches),
+        "figures": [entry for index, panel in enumerate(found) for entry in _figures(panel, f"f{index}", styles)],
+    }  # fmt: skip
+
+
+def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    counts: dict[str, int] = {"ok": 0}
+    for row in rows:
+        counts[row["status"]] = counts.get(row["status"], 0) + 1
+    return list(counts.items())
+
+
+def _leads(found: Sequence[Panel]) -> dict[str, Any]:
+    by_panel = [{lead.bytes: lead for lead in answer.leads(panel)} for panel in found]
+    sizes = sorted({size for leads in by_panel for size in leads})
+    lines = [(format_bytes(size), [_lead(leads.get(size)) for leads in by_panel]) for size in sizes]
+    return {"titles": [panel.title for panel in found], "lines": lines}
+
+
+def _lead(lead: answer.Lead | None) -> dict[str, str] | None:
+    if lead is None:
+        return None
+    interval = lead.point.spread.interval_us
+    span = f" [{format_us(interval[0])}, {format_us(interval[1])}]" if interval else ""
+    return {
+        "name": lead.best.name, "time": f"{format_us(lead.point.p50_us)} us{span}",
+        "ties": f"tied with {_some(lead.ties)}" if lead.ties else "",
+        "next": f"next: {lead.runner_up}, {lead.ratio:.2f}x" if lead.runner_up else "",
+        "flags": ", ".join(lead.point.flags),
+    }  # fmt: skip
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _figures(panel: Panel, prefix: str, styles: Styles) -> list[dict[str, Any]]:
+    count = math.ceil(len(panel.series) / figure.MOST_CURVES)
+    each = math.ceil(len(panel.series) / count)
+    starts = range(0, len(panel.series), each)
+    return [_figure(panel, panel.series[i : i + each], f"{prefix}p{i}-", styles, (i, len(starts))) for i in starts]
+
+
+def _figure(
+    panel: Panel, shown: Sequence[Series], prefix: str, styles: Styles, part: tuple[int, int]
+) -> dict[str, Any]:
+    first, count = part
+    finding = answer.finding(panel)
+    last = first + len(shown)
+    which = f", curves {first + 1} to {last} of {len(panel.series)}" if count > 1 else ""
+    if first:
+        finding = f"Slower ones, with {_range(shown)}."
+    svg, _ = inline(figure.draw(panel, shown), prefix, styles, f"{panel.title}. {finding}")
+    sizes = sorted({point.bytes for one in shown for point in one.points})
+    return {
+        "title": panel.title + which, "finding": finding, "svg": svg,
+        "legend": [_legend(one) for one in shown], "sizes": [format_bytes(size) for size in sizes],
+        "lines": [(one.name, [_value(one, size) for size in sizes]) for one in shown], "note": _note(panel, shown),
+    }  # fmt: skip
+
+
+def _range(shown: Sequence[Series]) -> str:
+    slowest = max((point for one in shown for point in one.points), key=lambda point: point.p50_us)
+    quickest = min((point for one in shown for point in one.points), key=lambda point: point.p50_us)
+    return f"{format_us(quickest.p50_us)} us to {format_us(slowest.p50_us)} us"
+
+
+def _legend(one: Series) -> dict[str, Any]:
+    number, marker = figure.style_of(one)
+    return {"name": one.name, "colour": number, "glyph": figure.glyph(marker)}
+
+
+def _value(one: Series, size: int) -> str:
+    point = one.at(size)
+    return format_us(point.p50_us) if point else ""
+
+
+def _note(panel: Panel, shown: Sequence[Series]) -> str:
+    """What stands in the figure, and where the floor is if it is too low to be seen."""
+    parts = ["Points: median over iterations of the slowest rank's time. Bands: the middle half of the iterations."]
+    if any(point.predicted_us is not None for one in shown for point in one.points):
+        parts.append("Dashed: predicted.")
+    if not all(point.plausible for one in shown for point in one.points):
+        parts.append("Hollow: below the floor, so not believed.")
+    floors = figure.floor_line(panel).values()
+    if floors:
+        low, high = format_us(min(floors)), format_us(max(floors))
+        parts.append(
+            f"Floor: {low if low == high else f'{low} to {high}'} us; it is shaded where it reaches into the figure."
+        )
+    if len(panel.calls) > 1:
+        parts.append("Chains of different length stand side by side; the legend names the shorter ones.")
+    return " ".join(parts)

@@ -1,0 +1,83 @@
+"""Builds the page: one HTML file that fetches nothing, the same bytes from the same run."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collbench.errors import InvalidError
+
+__all__ = ["build"]
+
+_INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def build(path: str | Path) -> str:
+    """The page of a run folder as HTML.
+
+    Raises:
+        UsageError: there is no such folder.
+        InvalidError: not a run, one of a newer schema, or one without samples.
+    """
+    from collbench.report import tables
+    from collbench.report.figure import COLOURS
+    from collbench.report.measured import measured
+    from collbench.report.surroundings import surroundings
+    from collbench.report.svg import Styles
+    from collbench.results.store import RunFolder
+
+    folder = RunFolder.open(path)
+    samples = folder.samples()
+    if not samples:
+        raise InvalidError(f"{path}: the run holds no samples: go on with collbench sweep --resume {path}")
+    styles = Styles(COLOURS)
+    around, floors = surroundings(folder.run, styles)
+    shown = measured(folder.run, samples, floors, styles)
+    rows = shown.pop("rows")
+    kept = rows[: tables.MOST_ROWS]
+    columns, lines = tables.full(kept)
+    problems = [*folder.problems(), *around.pop("problems")]
+    context = {
+        "rows_total": len(rows), "columns": columns, "lines": lines, "constants": tables.constants(kept),
+        "csv": tables.csv_link(kept), "failures": tables.failures(rows), "problems": problems,
+        "figure_css": styles.css(), "run": folder.run,
+    }  # fmt: skip
+    return _render(context | around | shown)
+
+
+def _render(context: Mapping[str, Any]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from collbench.report.private import public
+
+    def part(name: str) -> Markup:
+        return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))  # noqa: S704 - our own file, no data in it
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"public": public, "when": _when}
+    html = environment.get_template("page.html").render(css=part("page.css"), script=part("page.js"), **context)
+    return html.replace("@CSP@", _policy(html), 1)
+
+
+def _when(stamp: str) -> str:
+    """A time as people write it; ours end in `+00:00`."""
+    from collbench.report.private import public
+
+    return public(stamp).replace("T", " ").replace("+00:00", " UTC")
+
+
+def _policy(html: str) -> str:
+    """Content security policy that allows the page's own style sheets and scripts by hash, and not one request."""
+    allowed: dict[str, list[str]] = {"style": [], "script": []}
+    for kind, content in _INLINE.findall(html):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        allowed[kind].append(f"'sha256-{digest}'")
+    rules = [f"{kind}-src {' '.join(hashes)}" for kind, hashes in allowed.items()]
+    return "; ".join(["default-src 'none'", *rules, "base-uri 'none'", "form-action 'none'"])

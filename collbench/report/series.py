@@ -1,0 +1,177 @@
+"""From rows to what is drawn: panels of curves, aggregated once, before any figure is made."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from collbench.results.records import Samples, Status
+from collbench.results.summary import fold
+
+__all__ = ["LEAST_LAUNCHES", "Panel", "Point", "Series", "Spread", "panels", "spreads"]
+
+LEAST_LAUNCHES = 5
+"""Launches below which no interval is given (docs/vocabulary.md): a launch is the unit of statistics."""
+
+_PANEL_FIELDS = (
+    "collective", "mode", "cadence", "op", "dtype", "world_size", "place", "buffers", "epilogue", "skew",
+)  # fmt: skip
+_TITLE = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Middle half of a cell's folds in us, and the 95 % interval of its median where there are launches enough."""
+
+    low_us: float
+    high_us: float
+    interval_us: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One `ok` cell of a curve. Times in microseconds per call."""
+
+    bytes: int
+    p50_us: float
+    spread: Spread
+    floor_us: float | None
+    predicted_us: float | None
+    flags: tuple[str, ...]
+
+    @property
+    def plausible(self) -> bool:
+        """Not below the floor."""
+        return "implausible" not in self.flags
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One curve.
+
+    `index` numbers the algorithms of the run, so that colour and marker are the same in every panel; `fewer` is the
+    number of calls where it is not that of the panel's longest chain, else 0.
+    """
+
+    algorithm: str
+    variant: str
+    fewer: int
+    index: int
+    points: tuple[Point, ...]
+
+    @property
+    def name(self) -> str:
+        """What the legend says."""
+        return " ".join(filter(None, (self.algorithm, self.variant, f"({self.fewer} calls)" if self.fewer else "")))
+
+    def at(self, size: int) -> Point | None:
+        """The point of that message size."""
+        return next((point for point in self.points if point.bytes == size), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Curves that may be compared: same call but for its size, same mode and cadence. Fastest first."""
+
+    mode: str
+    cadence: str
+    calls: tuple[int, ...]
+    other: Mapping[str, str]
+    series: tuple[Series, ...]
+
+    @property
+    def title(self) -> str:
+        """`graph, chained (122 calls)`, and what else differs between the panels of this run."""
+        most = max(self.calls)
+        count = f" ({most} calls)" if most > 1 else ""
+        return ", ".join((self.mode, self.cadence + count, *(f"{k} {v}" for k, v in self.other.items())))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Message sizes of any curve, ascending."""
+        return tuple(sorted({point.bytes for one in self.series for point in one.points}))
+
+
+def spreads(samples: Iterable[Samples]) -> dict[str, Spread]:
+    """Spread of each `ok` cell by cell_id, over all its launches."""
+    folds: dict[str, list[np.ndarray[Any, np.dtype[np.float64]]]] = {}
+    for one in samples:
+        if one.status is Status.OK:
+            folds.setdefault(one.cell_id, []).append(fold(one))
+    return {cell_id: _spread(parts) for cell_id, parts in folds.items()}
+
+
+def _spread(parts: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> Spread:
+    low, high = np.quantile(np.concatenate(parts), (0.25, 0.75))
+    return Spread(float(low), float(high), _interval([float(np.median(part)) for part in parts]))
+
+
+def _interval(medians: Sequence[float]) -> tuple[float, float] | None:
+    """Student's t on the logarithms of the launches' medians, 95 %."""
+    if len(medians) < LEAST_LAUNCHES or min(medians) <= 0:
+        return None
+    from scipy.stats import t
+
+    logs = np.log(medians)
+    half = float(t.ppf(0.975, len(logs) - 1)) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    return math.exp(float(logs.mean()) - half), math.exp(float(logs.mean()) + half)
+
+
+def panels(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> list[Panel]:
+    """Panels of the `ok` rows, in the order of the plan; `isolated` and `chained` cells are never mixed."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["p50_us"] and row["cell_id"] in spread:
+            groups.setdefault(tuple(_field(row, name) for name in _PANEL_FIELDS), []).append(row)
+    varying = [i for i in range(len(_PANEL_FIELDS)) if len({key[i] for key in groups}) > 1 and i not in _TITLE]
+    numbers: dict[tuple[str, str], int] = {}
+    found = []
+    for key, members in groups.items():
+        curves = _curves(members, spread)
+        for one in curves:
+            numbers.setdefault((one.algorithm, one.variant), len(numbers))
+        other = {_PANEL_FIELDS[i].replace("_", " "): key[i] or "none" for i in varying}
+        numbered = tuple(replace(one, index=numbers[one.algorithm, one.variant]) for one in curves)
+        found.append(Panel(key[1], key[2], tuple(sorted({row["calls"] for row in members})), other, numbered))
+    return found
+
+
+def _field(row: Mapping[str, Any], name: str) -> str:
+    if name == "cadence":
+        return "isolated" if row["calls"] == 1 else "chained"
+    return str(row[name])
+
+
+def _curves(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> list[Series]:
+    """Curves of one panel, fastest first."""
+    most = max(row["calls"] for row in rows)
+    curves: dict[tuple[str, str, int], list[Point]] = {}
+    for row in rows:
+        curves.setdefault((row["algorithm"], row["variant"], row["calls"]), []).append(_point(row, spread))
+    found = [
+        Series(algorithm, variant, calls if calls != most else 0, 0, tuple(sorted(points, key=lambda p: p.bytes)))
+        for (algorithm, variant, calls), points in curves.items()
+    ]
+    return sorted(found, key=_slowness(found))
+
+
+def _point(row: Mapping[str, Any], spread: Mapping[str, Spread]) -> Point:
+    return Point(
+        row["bytes"], row["p50_us"], spread[row["cell_id"]], row["floor_us"], row["predicted_us"], tuple(row["flags"])
+    )
+
+
+def _slowness(series: Sequence[Series]) -> Any:  # noqa: ANN401 - a sort key
+    """Geometric mean over sizes of a curve's time relative to the fastest one there."""
+    best: dict[int, float] = {}
+    for one in series:
+        for point in one.points:
+            best[point.bytes] = min(point.p50_us, best.get(point.bytes, point.p50_us))
+
+    def key(one: Series) -> tuple[float, str]:
+        logs = [math.log(point.p50_us / best[point.bytes]) for point in one.points]
+        return round(math.fsum(logs) / len(logs), 9), one.name
+
+    return key

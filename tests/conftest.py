@@ -56,7 +56,7 @@ def budget(request: pytest.FixtureRequest, over_budget: list[str]) -> Budget:
     """
 
     def within(seconds: float, clock: Callable[[], float] = time.perf_counter) -> Callable[[Callable[[], Any]], Any]:
-        def run(function: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the function gives
+        def run(function: Callable[[], Any]) -> Any:
             best = float("inf")
             for _ in range(REPEATS):
                 start = clock()

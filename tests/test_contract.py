@@ -58,7 +58,7 @@ RUN = Run(
 SAMPLES = Samples(PLAIN.cell_id, 0, Status.OK, "", (Flag.NOISY,), 122, ((1.5, 2.5), (1.25, 2.0)))
 
 
-def shape(value: Any, indent: str = "") -> str:  # noqa: ANN401 - any JSON value
+def shape(value: Any, indent: str = "") -> str:
     """Names in order and types of a JSON value; of a list the shape of its first element."""
     if isinstance(value, dict):
         return "object" + "".join(f"\n{indent}  {name}: {shape(v, indent + '  ')}" for name, v in value.items())
@@ -68,7 +68,7 @@ def shape(value: Any, indent: str = "") -> str:  # noqa: ANN401 - any JSON value
     return names[type(value)]
 
 
-def through_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def through_json(value: Any) -> Any:
     """What a reader gets."""
     return json.loads(json.dumps(value, allow_nan=False))
 

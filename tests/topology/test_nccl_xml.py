@@ -143,8 +143,8 @@ def test_capacity_is_nominal_and_says_so() -> None:
     [
         ("", "not XML"),
         ("<system version='1'><cpu numaid='0'>", "not XML"),
-        ("<system>\n<cpu>\n<pci class='0x030200'/></cpu></system>", "line 3: <pci .*busid is missing"),
-        ('<system><cpu><pci busid="1:0:0.0" class="0x03" link_width="x"/></cpu></system>', 'link_width="x" is no whole'),
+        ("<system>\n<cpu>\n<pci class='0x0302'/></cpu></system>", "line 3: <pci .*busid is missing"),
+        ('<system><cpu><pci busid="1:0:0.0" class="0x03" link_width="x"/></cpu></system>', 'link_width="x" is no'),
         ('<graphs version="1"/>', "NCCL graph file"),
         ("<topology/>", "hwloc"),
         ("<nvidia_smi_log/>", "nvidia-smi -q -x"),

@@ -57,8 +57,9 @@ def read(text: str, file: str) -> Topology:
     known = {node.id for node in nodes}
     classes = _classes(top)
     links = tuple(link for row in top.tables("links") for link in _links(row, classes, known))
+    name, hidden, disagreements = top.text("name"), _hidden(top, known), top.texts("disagreements")
     try:
-        return Topology(nodes, links, top.text("name"), _hidden(top, known), top.texts("disagreements"))
+        return Topology(nodes, links, name, hidden, disagreements)
     except TopologyError as error:
         raise TopologyError(f"{file}: {error}") from error
 
@@ -66,9 +67,7 @@ def read(text: str, file: str) -> Topology:
 def _check_schema(top: Table) -> None:
     schema = top.text("schema")
     if schema != SCHEMA:
-        raise top.error(
-            "schema", f"schema {schema!r}: this version reads {SCHEMA!r}; a newer one needs a newer collbench"
-        )
+        raise top.error("schema", f"schema {schema!r}: expected {SCHEMA!r}; a newer file needs a newer collbench")
 
 
 def _nodes(name: str, row: Table, top: Table) -> Iterator[Node]:

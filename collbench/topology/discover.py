@@ -3,7 +3,6 @@
 import itertools
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 
 from collbench.errors import CollbenchError
 from collbench.results.records import Fabric
-from collbench.topology import merge, nvml, software, sysfs
+from collbench.topology import child, merge, nvml, software, sysfs
 from collbench.topology.graph import LinkKind, NodeKind, Topology, TopologyError
 from collbench.topology.machine import Machine
 from collbench.topology.nvml import NvmlCapture
@@ -104,7 +103,7 @@ def _add_smi(
     def read() -> Topology:
         from collbench.topology import smi
 
-        return smi.parse_matrix(_output([program, "topo", "-m"], environ, deadline_s))
+        return smi.parse_matrix(child.output([program, "topo", "-m"], deadline_s, environ))
 
     labels = ask("nvidia-smi", read)
     if labels is None:
@@ -114,26 +113,6 @@ def _add_smi(
     at = {topology.node(name).attributes.get("busid"): name for name in topology.gpus}
     order = [at[gpu.busid] for gpu in capture.gpus if gpu.busid in at] if capture is not None else topology.gpus
     return merge.add_labels(topology, labels, "nvidia-smi", order)
-
-
-def _output(command: list[str], environ: Mapping[str, str], deadline_s: float) -> str:
-    """What a program prints.
-
-    Raises:
-        TopologyError: it cannot be started, fails, or does not end in time.
-    """
-    environment = {name: environ[name] for name in nvml.ENVIRONMENT if name in environ}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=deadline_s,
-            env=environment, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TopologyError(f"{Path(command[0]).name}: {error}") from error
-    if done.returncode != 0:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [""]
-        raise TopologyError(f"{Path(command[0]).name} ended with {done.returncode}: {last[0][:200]}")
-    return done.stdout
 
 
 def _add_file(ask: _Ask, topology: Topology, name: str) -> Topology:

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,24 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collbench.topology import child
 from collbench.topology.graph import Topology, TopologyError
 
-__all__ = ["ENVIRONMENT", "LEVELS", "NvLink", "NvmlCapture", "NvmlGpu", "Pair", "is_present", "read", "to_topology"]
+__all__ = ["LEVELS", "NvLink", "NvmlCapture", "NvmlGpu", "Pair", "is_present", "read", "to_topology"]
 
 LEVELS: Mapping[int, str] = {0: "SELF", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """Lowest common ancestor of two GPUs, by `nvidia-smi topo -m`'s names."""
-
-ENVIRONMENT = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "HOME",
-    "LANG",
-    "SYSTEMROOT",
-    "PYTHONPATH",
-    "VIRTUAL_ENV",
-    "CUDA_VISIBLE_DEVICES",
-)
-"""Variables that the process which asks the driver is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,37 +110,9 @@ def read(library: Any = None, deadline_s: float = 10.0, command: Sequence[str] |
         from collbench.topology.nvml_query import query
 
         return _in_thread(lambda: query(library), deadline_s)
-    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    line = list(command or (sys.executable, "-m", "collbench.topology.nvml_query"))
+    text = child.output(command or (sys.executable, "-m", "collbench.topology.nvml_query"), deadline_s, name="NVML")
     try:
-        child = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise TopologyError(f"NVML: {line[0]} cannot be started: {error}") from error
-    return _answer(child, deadline_s)
-
-
-def _answer(child: "subprocess.Popen[str]", deadline_s: float) -> NvmlCapture:
-    try:
-        out, err = child.communicate(timeout=deadline_s)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        try:
-            child.communicate(timeout=1.0)
-        except subprocess.TimeoutExpired:  # stuck in the kernel: it cannot be reaped, and is not waited for
-            for pipe in (child.stdout, child.stderr):
-                if pipe is not None:
-                    pipe.close()
-        raise TopologyError(
-            f"NVML: the driver did not answer within {deadline_s:g} s: look for its messages with dmesg"
-        ) from None
-    if child.returncode != 0:
-        last = err.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
-        raise TopologyError(f"NVML: {last[0][:300]}")
-    try:
-        return NvmlCapture.from_dict(json.loads(out))
+        return NvmlCapture.from_dict(json.loads(text))
     except ValueError as error:
         raise TopologyError(f"NVML: the answer is no JSON: {error}") from error
 
@@ -171,9 +130,7 @@ def _in_thread(ask: Callable[[], NvmlCapture], deadline_s: float) -> NvmlCapture
     thread.start()
     thread.join(deadline_s)
     if not answers:
-        raise TopologyError(
-            f"NVML: the driver did not answer within {deadline_s:g} s: look for its messages with dmesg"
-        )
+        raise TopologyError(f"NVML: no answer within {deadline_s:g} s: look for messages of the driver with dmesg")
     if isinstance(answers[0], TopologyError):
         raise answers[0]
     if isinstance(answers[0], Exception):

@@ -205,7 +205,7 @@ def test_a_hanging_library_costs_the_deadline_only() -> None:
     """An answer that never comes is given up after the deadline."""
     library = four(nvmlDeviceGetName=lambda _: time.sleep(3))
     begin = time.monotonic()
-    with pytest.raises(TopologyError, match=r"did not answer within 0.1 s"):
+    with pytest.raises(TopologyError, match=r"no answer within 0.1 s"):
         nvml.read(library, deadline_s=0.1)
     assert time.monotonic() - begin < 2
 
@@ -213,8 +213,8 @@ def test_a_hanging_library_costs_the_deadline_only() -> None:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("import time; time.sleep(60)", "did not answer within 0.3 s"),
-        ("import os; os.kill(os.getpid(), 9)", "exit code -9"),
+        ("import time; time.sleep(60)", "no answer within 0.3 s"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with -9"),
         ("print('no json')", "no JSON"),
         ("print('{}')", "NVML capture: KeyError"),
         ("import sys; sys.exit('NVML Shared Library Not Found')", "Shared Library Not Found"),

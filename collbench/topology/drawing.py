@@ -116,7 +116,7 @@ class _Picture:
         return join.low in self.layout.bars or join.high in self.layout.bars
 
     def _side(self, join: Join) -> list[str]:
-        if self._is_bar(join):
+        if self._is_bar(join) and not {join.low, join.high} <= set(self.layout.bars):
             return self._upright(join)
         left, right = sorted((self.layout.boxes[join.low], self.layout.boxes[join.high]), key=lambda box: box.x)
         style, label = self._line_class(join), shapes.label_of(join)

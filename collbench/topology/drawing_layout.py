@@ -123,8 +123,9 @@ def _least_widths(topology: Topology, layout: Layout, labels: Mapping[tuple[str,
     for link in topology.links:
         for end in (link.src, link.dst):
             if end in layout.boxes and layout.boxes[end].kind in host_tree.ENDS:
-                longest = max(map(len, labels[link.src, link.dst]), default=0)
-                layout.least[end] = max(layout.least[end], 6.6 * longest)
+                rows = labels[link.src, link.dst]
+                letter = 7.0 if rows and rows[0].endswith(" now") else 6.3  # bold, as drawing_shapes writes it
+                layout.least[end] = max(layout.least[end], letter * max(map(len, rows), default=0))
 
 
 def _columns(layout: Layout, children: Mapping[str, list[str]], roots: Sequence[str]) -> None:
@@ -267,3 +268,24 @@ def _bottom(topology: Topology, layout: Layout, labels: Mapping[tuple[str, str],
             layout.side.append(Join(end, nodes[0], down, up))
         y += bar.height
     layout.height = y
+    _rest(topology, layout)
+
+
+def _rest(topology: Topology, layout: Layout) -> None:
+    """What no box reaches, such as an NVSwitch without links, in a row of its own; lines between bars."""
+    owned = {node_id for box in layout.boxes.values() for node_id in box.nodes}
+    rest = [node for node in topology.nodes if node.id not in owned]
+    for index, node in enumerate(rest):
+        layout.boxes[node.id] = Box((node.id,), node.kind, _MARGIN + index * 130.0, layout.height + 24.0, 120.0)
+        layout.bars.append(node.id)
+    if rest:
+        layout.height += 24.0 + _BAR
+        layout.width = max(layout.width, _MARGIN * 2 + len(rest) * 130.0 - 10.0)
+    owner = {node_id: key for key in layout.bars for node_id in layout.boxes[key].nodes}
+    seen: dict[tuple[str, str], list[Link]] = defaultdict(list)
+    for link in topology.links:
+        one, two = owner.get(link.src, ""), owner.get(link.dst, "")
+        if one and two and one != two:
+            seen[min(one, two), max(one, two)].append(link)
+    for (one, two), links in seen.items():
+        layout.side.append(Join(one, two, tuple(links), ()))

@@ -19,7 +19,14 @@ SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
 """`tclass` of an NVSwitch, and of a POWER9's NVLink port."""
 
 _SM86_GBPS = 12.0  # NCCL's SM86_NVLINK_BW: A40, A6000 and RTX 3090 have slower links than A100
-_XGMI_GBPS = {"gfx90a": 36.0, "910": 36.0, "gfx942": 48.0, "gfx950": 48.0}  # RCCL, src/graph/topo.h; older ones 24
+_XGMI_GBPS = {
+    "gfx90a": 36.0,
+    "910": 36.0,
+    "940": 48.0,
+    "gfx940": 48.0,
+    "gfx942": 48.0,
+    "gfx950": 48.0,
+}  # RCCL, src/graph/topo.h; older ones 24
 _OLD_XGMI_GBPS = 24.0
 _CHIPS = 64  # a DGX-2 has 12; a longer list is noise
 

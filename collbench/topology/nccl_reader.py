@@ -147,32 +147,26 @@ class Reader:
             self.gpus += [GpuPlace(pci, gpu, parent, socket, host) for gpu in cards]
         elif kind is NodeKind.NIC:
             self._nic(pci, pci, parent)
-        elif kind is NodeKind.SWITCH or (kind is None and inside):
-            parent = self._switch(pci, parent, host)
+        elif kind in {NodeKind.SWITCH, NodeKind.HOST_BRIDGE} or (kind is None and inside):
+            parent = self._switch(pci, parent, host, kind or NodeKind.SWITCH)
         elif kind is None:
             self.notes.append(f"{pci.get('busid')}: neither bridge, GPU nor NIC (class {pci.get('class')!r}): left out")
         for child in inside:
             self._pci(child, parent, socket, host)
 
-    def _switch(self, pci: Element, parent: str, host: int) -> str:
+    def _switch(self, pci: Element, parent: str, host: int, kind: NodeKind) -> str:
         busid = pcie.normal_busid(pci.get("busid"))
         wanted = pci.get("id") if pci.get("id") not in self.nodes else ""
-        switch = self.add(NodeKind.SWITCH, wanted, {"busid": busid} | {name: pci.get(name) for name in _PCI})
+        switch = self.add(kind, wanted, {"busid": busid} | {name: pci.get(name) for name in _PCI})
         self.switches.setdefault((host, busid), switch)
         self.wire(pci, parent, switch, NodeKind.SWITCH)
         self._chip_links += [(link, switch, host) for link in pci.all("pcilink")]
-        if pci.all("gpu") or pci.all("nic"):
-            self._below(pci, switch)
+        if next(pci.all("nic"), None) is not None:  # bridges of combined cards carry their NIC themselves
+            self.join(switch, self._nic(pci, None, switch), LinkKind.PCIE)
         return switch
 
-    def _below(self, pci: Element, switch: str) -> None:
-        """A bridge that carries `nic` itself, as bridges of combined cards do: the NIC hangs below it."""
-        if any(True for _ in pci.all("nic")):
-            nic = self._nic(pci, None, switch)
-            self.join(switch, nic, LinkKind.PCIE)
-
     def _nic(self, holder: Element, pci: Element | None, parent: str) -> str:
-        nets = [net for nic in ([holder] if holder.name == "nic" else holder.all("nic")) for net in nic.all("net")]
+        nets = [net for nic in (holder, *holder.all("nic")) for net in nic.all("net")]
         attributes = {to: ",".join(net.get(name) for net in nets) for name, to in _NET.items()}
         attributes = {name: value for name, value in attributes.items() if value.strip(",")}
         attributes["busid"] = pcie.normal_busid(holder.get("busid"))
@@ -256,13 +250,13 @@ _RANK = {kind: index for index, kind in enumerate(
 
 
 def _kind_of(pci: Element) -> NodeKind | None:
-    """What a `pci` element is, by its class, or where that is not said by what it holds."""
+    """What a `pci` element is: by what it holds, as in NCCL, and where it holds nothing by its class."""
     named = pcie.class_kind(pci.get("class"), pci.get("vendor")) if pci.get("class") else None
-    if named is NodeKind.SWITCH:
-        return named
+    if pci.get("class").lower().startswith("0x0600") and next(pci.all("pci"), None) is not None:
+        return NodeKind.HOST_BRIDGE  # hand-written files; NCCL itself writes none
     if next(pci.all("gpu"), None) is not None:
         return NodeKind.GPU
-    if next(pci.all("nic"), None) is not None:
+    if next(pci.all("nic"), None) is not None and named is not NodeKind.SWITCH:
         return NodeKind.NIC
     return named
 

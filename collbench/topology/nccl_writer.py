@@ -1,5 +1,6 @@
 """Write a `Topology` as NCCL's topology XML."""
 
+import itertools
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape
@@ -55,6 +56,7 @@ class _Writer:
             self.losses.append("the topology names no processor: one stands for all, NCCL needs it")
             self._sockets = [Node(_spare_id(topology), NodeKind.SOCKET, {})]
         self._busid = self._bus_ids()
+        self._rank = _ranks(topology)
         self._parent, self._wire = self._tree()
 
     def document(self, body: list[str], rest: list[str]) -> str:
@@ -140,7 +142,8 @@ class _Writer:
 
     def _inside(self, node: Node) -> list[str]:
         if node.kind is NodeKind.GPU:
-            facts = {name: node.attributes.get(name, "") for name in _GPU}
+            facts = {name: node.attributes.get(name, "") for name in _GPU} | {"rank": self._rank[node.id]}
+            facts["sm"] = facts["sm"] or node.attributes.get("arch", "").removeprefix("sm_")
             inside = [line for link in self._links[node.id] for line in self._fabric(link)]
             return _element("gpu", facts, inside) if inside or any(facts.values()) else []
         if node.kind is NodeKind.NIC:
@@ -178,6 +181,14 @@ class _Writer:
         elif far.kind is not NodeKind.GPU:
             return []
         return _element(str(link.kind), facts, [])
+
+
+def _ranks(topology: Topology) -> dict[str, str]:
+    """Ranks as the GPUs have them where those say the order; else their places. NCCL sets its own on reading."""
+    given = [topology.node(gpu).attributes.get("rank", "") for gpu in topology.gpus]
+    numbers = [int(rank) for rank in given if rank.isdecimal() and len(rank) < 9]  # noqa: PLR2004 - digits of a rank
+    keep = len(numbers) == len(given) and all(a < b for a, b in itertools.pairwise(numbers))
+    return dict(zip(topology.gpus, given if keep else map(str, range(len(given))), strict=True))
 
 
 def _difference(topology: Topology, implied: Topology) -> list[str]:

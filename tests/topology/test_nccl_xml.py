@@ -183,6 +183,23 @@ def test_prompt_before_and_log_after_are_cut() -> None:
         nccl_xml.parse(broken)
 
 
+def test_hand_written_files() -> None:
+    """A `gpu` makes its `pci` a GPU whatever the class, a `net` may stand without `nic`, a host bridge is no switch."""
+    topology = nccl_xml.parse(
+        '<system><cpu numaid="0"><pci busid="0:0:0.0" class="0x060000">'
+        '<pci busid="0:1:0.0" class="0x060400"><gpu dev="0"/></pci><pci busid="0:2:0.0"><gpu dev="1"/></pci>'
+        '<pci busid="0:3:0.0" class="0x020000"><net name="efa0" speed="100000"/></pci>'
+        '<pci busid="0:4:0.0" class="0x060400"><nic><net name="b"/></nic><pci busid="0:5:0.0" class="0x03"/></pci>'
+        "</pci></cpu></system>"
+    )
+    assert topology.gpus == ("gpu0", "gpu1", "gpu2")
+    assert topology.groups == ()
+    assert [n.attributes["net"] for n in topology.nodes if n.kind is NodeKind.NIC] == ["efa0", "b"]
+    assert [link.dst for link in topology.route("gpu2", "nic1")] == ["switch0", "nic1"]
+    text, _ = nccl_xml.render(topology)
+    assert shape(nccl_xml.parse(text)) == shape(topology)
+
+
 def test_two_hosts_stay_apart() -> None:
     """A fused file of two hosts (host_hash) keeps equal bus ids apart and joins no sockets across hosts."""
     cpu = (

@@ -59,11 +59,18 @@ def _render(context: Mapping[str, Any]) -> str:
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
     environment.filters |= {"public": public, "when": _when}
     html = environment.get_template("page.html").render(css=part("page.css"), script=part("page.js"), **context)
     return html.replace("@CSP@", _policy(html), 1)
+
+
+def _shown(value: object) -> object:
+    """Last guard of every text that the template puts out: no control characters, no marks that turn the direction."""
+    from collbench.results.summary import printable
+
+    return value if hasattr(value, "__html__") or not isinstance(value, str) else printable(value)
 
 
 def _when(stamp: str) -> str:

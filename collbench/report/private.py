@@ -11,7 +11,7 @@ _PATH = re.compile(r"(?<![\w./:\\<-])(?:~[\w.-]*|\.{1,2})?/(?!(?:dev|proc|sys)(?
 _HOME = re.compile(r"(?<![\w./])~[\w.-]*(?=[\s/]|$)")
 _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _SECRET = re.compile(
-    r"host(?!_(?:arch|memory))|node_?name|user|serial|uuid|mac_?address|token|secret|password|key", re.IGNORECASE
+    r"host(?!s$|_(?:arch|memory))|node_?name|user|serial|uuid|mac_?address|token|secret|password|key", re.IGNORECASE
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from collbench.results.records import Samples, Status
-from collbench.results.summary import fold
+from collbench.results.summary import clean, fold
 
 __all__ = ["LEAST_LAUNCHES", "Panel", "Point", "Series", "Spread", "panels", "spreads"]
 
@@ -151,7 +151,13 @@ def _curves(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> 
     for row in rows:
         curves.setdefault((row["algorithm"], row["variant"], row["calls"]), []).append(_point(row, spread))
     found = [
-        Series(algorithm, variant, calls if calls != most else 0, 0, tuple(sorted(points, key=lambda p: p.bytes)))
+        Series(
+            clean(algorithm),
+            clean(variant),
+            calls if calls != most else 0,
+            0,
+            tuple(sorted(points, key=lambda p: p.bytes)),
+        )
         for (algorithm, variant, calls), points in curves.items()
     ]
     return sorted(found, key=_slowness(found))

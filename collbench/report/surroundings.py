@@ -52,7 +52,7 @@ def _floors(run: Run) -> tuple[Mapping[str, float], list[str]]:
 def _drawing(machine: Machine, styles: Styles) -> tuple[str, str]:
     from collbench.topology.drawing import svg
 
-    return inline(svg(machine.topology, prefix="machine"), "", styles)
+    return inline(svg(machine.topology), "drawing-", styles)
 
 
 def _devices(machine: Machine) -> str:

@@ -89,7 +89,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Answer to "does this algorithm run here?", with the reason, what would change it, and where that is known from."""
+    """Answer to "does this algorithm run here?", with the reason, what would change it, and who says so."""
 
     answer: Answer
     reason: str = ""

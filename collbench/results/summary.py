@@ -9,7 +9,7 @@ import numpy as np
 from collbench.results.records import SCHEMA, Cell, Flag, Run, Samples, Status
 from collbench.units import format_us
 
-__all__ = ["MAX_LAUNCH_SPREAD", "MAX_TAIL", "as_json", "clean", "fold", "rows", "table"]
+__all__ = ["MAX_LAUNCH_SPREAD", "MAX_TAIL", "as_json", "clean", "fold", "printable", "rows", "table"]
 
 MAX_TAIL = 3.0
 """p99 / p50 above which a cell is `noisy`: pinned ranks stay below 2, 8 host ranks on 2 cores were seen at 30."""
@@ -30,8 +30,12 @@ _LEAST_REASON = 24
 
 def clean(text: str) -> str:
     """Text on one line without control, format (direction, zero width) and surrogate characters."""
-    spaced = " ".join(text.split())
-    return "".join(c for c in spaced if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co"})
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """The text without control, format and surrogate characters, line breaks among them; spaces stay as they are."""
+    return "".join(c for c in text if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co"})
 
 
 def fold(samples: Samples) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -1,0 +1,77 @@
+"""`collbench report`: a path on stdout, or one line on stderr and an exit code."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import main
+from collbench.results.records import Fabric, Run
+from collbench.results.store import RunFolder
+from collbench.testing import synthetic_run
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic_run(tmp_path_factory.mktemp("report") / "run", sizes=(1024, 2048), calls=(1,)).path
+
+
+def test_the_page_lands_beside_the_run_and_its_path_on_stdout(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(run_folder)]) == 0
+    out, err = capsys.readouterr()
+
+    assert out == f"{run_folder / 'report.html'}\n"
+    assert err == ""
+    assert (run_folder / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_out_names_another_file(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run_folder), "--out", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'page.html'}\n"
+
+
+def _fails(words: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", *words]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert text in err
+
+
+def test_a_run_without_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunFolder.create(tmp_path / "run", Run("r", "", (), "0", Fabric.HOST, 2, 1, ())).close()
+    _fails([str(tmp_path / "run")], 3, "holds no samples", capsys)
+
+
+def test_a_newer_schema(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads((run_folder / "run.json").read_text()) | {"schema": "collbench/2"}
+    (tmp_path / "run.json").write_text(json.dumps(data))
+    _fails([str(tmp_path)], 3, "schema collbench/2 is newer", capsys)
+
+
+def test_no_run_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _fails([str(tmp_path / "absent")], 2, "no such run folder", capsys)
+    _fails([str(tmp_path)], 3, "not a run folder", capsys)
+
+
+def test_output_that_cannot_be_written(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _fails([str(run_folder), "--out", str(tmp_path)], 2, "is a folder", capsys)
+    _fails([str(run_folder), "--out", str(tmp_path / "no" / "page.html")], 3, "cannot be written", capsys)
+
+
+def test_a_full_disk_leaves_the_old_page(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    _fails([str(run_folder), "--out", str(page)], 3, "the disk is full", capsys)
+    assert page.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]

@@ -1,0 +1,138 @@
+"""The answer: the truth of a run is found, ties are called ties, and nothing is claimed that was not measured."""
+
+from pathlib import Path
+
+import pytest
+
+from collbench.report import answer
+from collbench.report.series import Panel, Point, Series, Spread, panels, spreads
+from collbench.results.records import Fabric, Mode, Samples, Status
+from collbench.results.store import RunFolder
+from collbench.results.summary import rows
+from collbench.testing import synthetic_run
+
+
+def _series(name: str, times: dict[int, float], flags: tuple[str, ...] = ()) -> Series:
+    points = tuple(Point(size, us, Spread(us, us), None, None, flags) for size, us in times.items())
+    return Series(name, "", 0, 0, points)
+
+
+def _panel(*series: Series) -> Panel:
+    return Panel("graph", "chained", (122,), {}, series)
+
+
+def test_the_finding_names_who_leads_where() -> None:
+    panel = _panel(
+        _series("a", {1024: 1.0, 4096: 2.0, 16384: 9.0, 65536: 40.0}),
+        _series("b", {1024: 3.0, 4096: 3.5, 16384: 5.0, 65536: 30.0}),
+        _series("c", {1024: 9.0, 4096: 9.5, 16384: 9.5, 65536: 10.0}),
+    )
+
+    assert answer.finding(panel) == "a is fastest up to 4K (1.00 to 2.00 us), b at 16K (5.00 us), c from 64K (10.0 us)."
+    assert answer.finding(panel, times=False) == "a is fastest up to 4K, b at 16K, c from 64K."
+
+
+def test_one_leader_and_one_runner_are_told_apart() -> None:
+    slow, quick = _series("a", {1024: 2.0, 2048: 3.0}), _series("b", {1024: 1.0, 2048: 1.0})
+
+    assert answer.finding(_panel(slow, quick)) == "b is fastest at every size (1.00 us)."
+    assert answer.finding(_panel(slow)) == "Only a ran (2.00 to 3.00 us)."
+
+
+def test_a_leader_stays_while_tied() -> None:
+    """Noise of a few percent makes no change of leader, and the table still says who was ahead."""
+    panel = _panel(_series("a", {1: 1.0, 2: 1.02, 4: 1.0}), _series("b", {1: 1.02, 2: 1.0, 4: 1.01}))
+
+    assert answer.finding(panel).startswith("a is fastest at every size")
+    assert [(lead.best.name, lead.ties) for lead in answer.leads(panel)] == [
+        ("a", ("b",)),
+        ("b", ("a",)),
+        ("a", ("b",)),
+    ]
+
+
+def test_a_name_within_a_name_is_not_confused() -> None:
+    panel = _panel(_series("nccl_ring_ll", {1: 1.0, 2: 9.0}), _series("nccl_ring_ll128", {1: 5.0, 2: 2.0}))
+
+    assert answer.finding(panel, times=False) == "nccl_ring_ll is fastest up to 1, nccl_ring_ll128 from 2."
+
+
+def test_many_changes_are_counted() -> None:
+    a, b = {2**i: 1.0 + i % 2 for i in range(8)}, {2**i: 2.0 - i % 2 for i in range(8)}
+
+    assert answer.finding(_panel(_series("a", a), _series("b", b))) == (
+        "The fastest changes from size to size: a at 4, b at 4 of 8 sizes."
+    )
+
+
+def test_what_lies_below_the_floor_does_not_win() -> None:
+    panel = _panel(_series("a", {1: 0.1}, ("implausible",)), _series("b", {1: 5.0}))
+
+    assert [lead.best.name for lead in answer.leads(panel)] == ["b"]
+    assert "nothing can be said" in answer.finding(_panel(_series("a", {1: 0.1}, ("implausible",))))
+
+
+def test_intervals_decide_ties_where_there_are_some() -> None:
+    def one(name: str, us: float, low: float, high: float) -> Series:
+        return Series(name, "", 0, 0, (Point(1, us, Spread(us, us, (low, high)), None, None, ()),))
+
+    apart = _panel(one("a", 1.0, 0.99, 1.005), one("b", 1.02, 1.01, 1.03))
+    near = _panel(one("a", 1.0, 0.9, 1.2), one("b", 1.15, 1.1, 1.3))
+
+    assert answer.leads(apart)[0].ties == ()
+    assert answer.leads(near)[0].ties == ("b",)
+
+
+@pytest.mark.parametrize("fabric", [Fabric.HOST, Fabric.SHARED_GPU])
+def test_fabrics_without_links_are_labelled(fabric: Fabric) -> None:
+    text = " ".join(answer.cautions(fabric, 1, 0, 5, finished=True))
+
+    assert "launch, synchronisation and protocol cost, says nothing about PCIe links" in text
+    assert "No interval: one launch" in text
+
+
+def test_cautions_say_what_is_missing() -> None:
+    assert answer.cautions(Fabric.PCIE, 0, 0, 0, finished=True) == []
+    text = " ".join(answer.cautions(Fabric.PCIE, 3, 2, 5, finished=False))
+    assert "No interval: 3 launches, at least 5 are needed" in text
+    assert "2 of 5 measured cells are noisy" in text
+    assert "stopped before its end" in text
+    assert (
+        "Intervals: 95 %, from the medians of 5 launches" in answer.cautions(Fabric.NVLINK, 5, 0, 5, finished=True)[0]
+    )
+
+
+def test_the_known_truth_of_a_run_is_the_answer(tmp_path: Path) -> None:
+    """Cost 5 us + 1 us/KiB against 20 us + 0.1 us/KiB: the lines cross at 16.7 KiB, between 8K and 64K."""
+    made = synthetic_run(
+        tmp_path / "run", costs={"slope": (20.0, 0.1), "start": (5.0, 1.0)}, sizes=(1024, 8192, 65536),
+        modes=(Mode.EAGER, Mode.GRAPH), calls=(1, 122),
+    )  # fmt: skip
+    samples = RunFolder.open(made.path).samples()
+    found = panels(rows(made.run, samples), spreads(samples))
+
+    assert [(p.mode, p.cadence) for p in found] == [
+        ("eager", "isolated"), ("eager", "chained"), ("graph", "isolated"), ("graph", "chained"),
+    ]  # fmt: skip
+    assert {answer.finding(p, times=False) for p in found} == {"start is fastest up to 8K, slope from 64K."}
+    best = answer.headline(found)
+    assert best is not None
+    assert best.title == "graph, chained (122 calls)"
+
+
+def test_intervals_hold_the_truth_and_need_five_launches(tmp_path: Path) -> None:
+    """8 launches: the interval of the median holds the median that was drawn around, at 19 of 20 cells or more."""
+    made = synthetic_run(tmp_path / "run", launches=8, sizes=tuple(1024 * i for i in range(1, 9)), seed=5)
+    samples = RunFolder.open(made.path).samples()
+    found = spreads(samples)
+    inside = [
+        interval[0] <= made.truth_us[cell] <= interval[1] for cell, s in found.items() if (interval := s.interval_us)
+    ]
+
+    assert len(inside) == len(made.truth_us) == 96
+    assert sum(inside) >= 0.9 * len(inside)
+    assert all(s.interval_us is None for s in spreads(x for x in samples if x.launch < 4).values())
+
+
+def test_cells_that_failed_have_no_spread() -> None:
+    assert spreads([Samples("c", 0, Status.HUNG, "x")]) == {}

@@ -1,0 +1,274 @@
+"""The page: whole, safe, the same twice, and complete without script."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.errors import InvalidError, UsageError
+from collbench.report import build
+from collbench.results.records import Fabric, Mode, Run, Status
+from collbench.results.store import RunFolder
+from collbench.testing import host_machine, synthetic_run, synthetic_samples
+
+FAILING = {"gloo": (Status.UNSUPPORTED, "gloo needs torch: pip install 'collbench[sweep]'")}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build(synthetic_run(tmp_path_factory.mktemp("page") / "run", failing=FAILING).path)
+
+
+class _Reader(HTMLParser):
+    """Collects tags with attributes, and checks that what is opened is closed."""
+
+    void = frozenset({"meta", "input", "br", "link", "path", "rect", "use", "line", "circle"})
+    optional = frozenset({"td"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in {"td", "tr"} and self.open[-1] == "td":
+            self.open.pop()
+        if tag == "tr" and self.open[-1] == "tr":
+            self.open.pop()
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open[-1] in {"td", "tr"} and self.open[-1] != tag:
+            self.open.pop()
+        assert self.open.pop() == tag
+
+
+def test_sections_stand_in_their_order(page: str) -> None:
+    """Answer, machine, figures, cells, environment: what people look for, in the order in which they ask."""
+    assert re.findall(r"<h2 id=\"([a-z-]+)\">", page) == [
+        "fastest",
+        "machine",
+        "latency",
+        "not-run",
+        "all",
+        "environment",
+    ]
+    assert page.count("<h1>") == 1
+    assert "<h1>host_one_stage_pull is fastest up to 1K, host_two_stage from 14K.</h1>" in page
+    assert "says nothing about PCIe links" in page
+    assert "No interval: one launch" in page
+
+
+def test_it_is_well_formed_and_ids_are_unique(page: str) -> None:
+    reader = _Reader(page)
+    ids = Counter(attributes["id"] for _, attributes in reader.tags if attributes.get("id"))
+
+    assert reader.open == []
+    assert [name for name, count in ids.items() if count > 1] == []
+    targets = [a["href"] for _, a in reader.tags if (a.get("href") or "").startswith("#")]
+    assert all(target is not None and target[1:] in ids for target in targets)
+
+
+def test_every_table_and_picture_can_be_read_out(page: str) -> None:
+    tags = _Reader(page).tags
+
+    assert all(a.get("aria-label") or a.get("aria-hidden") for tag, a in tags if tag == "svg")
+    assert ("html", {"lang": "en"}) in tags
+    assert page.count("<summary>The figure as a table</summary>") == page.count('<div class="plot">') == 2
+    assert all(a.get("scope") for tag, a in tags if tag == "th")
+
+
+def test_nothing_is_fetched_and_no_style_is_inline(page: str) -> None:
+    for tag, attributes in _Reader(page).tags:
+        assert "src" not in attributes
+        assert "style" not in attributes
+        assert not [name for name in attributes if name.startswith("on")], tag
+        assert not (attributes.get("href") or "#").startswith(("http", "//", "file"))
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "url(" not in re.sub(r"url\(#", "", page)
+    assert "@import" not in page
+
+
+def test_the_policy_allows_this_pages_own_text_only(page: str) -> None:
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    rules = dict(rule.split(" ", 1) for rule in policy[1].split("; "))
+
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in policy[1]
+    for kind in ("style", "script"):
+        (content,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+
+
+def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
+    made = synthetic_run(tmp_path / "run", modes=(Mode.EAGER, Mode.GRAPH))
+
+    assert build(made.path) == build(made.path)
+
+
+def test_every_cell_stands_in_the_page(page: str) -> None:
+    """Also those that did not run, with their reason."""
+    body = page.partition('<table id="cells">')[2].partition("</table>")[0]
+
+    assert body.count("<tr>") == 1 + 48
+    assert body.count("unsupported") == 8
+    assert "gloo needs torch: pip install &#39;collbench[sweep]&#39;" in page
+    assert page.count("all 8 cells") == 1
+
+
+_EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\x1b[31m"
+
+
+def test_hostile_texts_are_shown_and_do_nothing(tmp_path: Path) -> None:
+    """Names, reasons, versions, settings, variables and problems come from files that anybody can write."""
+    machine = host_machine(2, p2p=_EVIL)
+    made = synthetic_run(
+        tmp_path / "run", costs={_EVIL: (5.0, 0.1), "b": (6.0, 0.1)}, failing={"b": (Status.WRONG, _EVIL)},
+        sizes=(1024,), machine=replace(machine, software={"x": _EVIL}),
+    )  # fmt: skip
+    data = json.loads((made.path / "run.json").read_text())
+    data |= {"run_id": _EVIL, "version": _EVIL, "created": _EVIL, "command": [_EVIL], "settings": {_EVIL: _EVIL}}
+    data["environment"] = {_EVIL: {_EVIL: _EVIL}}
+    (made.path / "run.json").write_text(json.dumps(data))
+    with (made.path / "samples.jsonl").open("a") as file:
+        file.write(json.dumps({"cell_id": _EVIL}) + "\n")
+    page = build(made.path)
+
+    assert page.count("<script>") == 1
+    assert "<img" not in page
+    assert "\u202e" not in page
+    assert "\x1b" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert _Reader(page).open == []
+
+
+def test_names_of_people_and_machines_are_left_out(tmp_path: Path) -> None:
+    machine = host_machine(2, hostname="joe-box", user="joe", lib="/srv/joe/lib")
+    made = synthetic_run(tmp_path / "run", machine=machine, failing={"gloo": (Status.CRASHED, "in /srv/joe/x.py")})
+    _change(made.path, lambda data: data.update(command=["/srv/joe/bin/collbench", "sweep", "--out", "/srv/joe/r"]))
+    page = build(made.path)
+
+    assert "joe" not in page
+    assert "collbench sweep --out PATH" in page
+    assert str(tmp_path) not in page
+
+
+def _change(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    data = json.loads((path / "run.json").read_text())
+    change(data)
+    (path / "run.json").write_text(json.dumps(data))
+
+
+def test_problems_of_the_run_are_told(tmp_path: Path) -> None:
+    made = synthetic_run(tmp_path / "run", finish=False)
+    with (made.path / "samples.jsonl").open("a") as file:
+        file.write('{"cell_id": "half a')
+    page = build(made.path)
+
+    assert "cut off while it was written" in page
+    assert "The sweep was stopped before its end" in page
+
+
+@pytest.mark.parametrize("machine", [{}, {"topology": 5}, {"topology": {"nodes": [], "links": []}}])
+def test_a_run_without_its_machine_still_has_a_page(tmp_path: Path, machine: dict[str, Any]) -> None:
+    made = synthetic_run(tmp_path / "run", sizes=(1024,))
+    _change(made.path, lambda data: data.update(machine=machine))
+    page = build(made.path)
+
+    assert "no topology, no floors" in page
+    assert "does not say on which machine" in page
+
+
+def test_a_run_in_which_nothing_ran_says_so(tmp_path: Path) -> None:
+    failing = dict.fromkeys(("a", "b"), (Status.UNSUPPORTED, "needs a GPU"))
+    page = build(synthetic_run(tmp_path / "run", costs={"a": (1, 1), "b": (1, 1)}, failing=failing).path)
+
+    assert "No cell ended ok: there is nothing to compare." in page
+    assert page.count("needs a GPU") >= 2
+    assert _Reader(page).open == []
+
+
+def test_a_run_without_samples_is_refused(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", Run("r", "", (), "0", Fabric.HOST, 2, 1, ())).close()
+    with pytest.raises(InvalidError, match="holds no samples: go on with"):
+        build(tmp_path / "run")
+    with pytest.raises(UsageError, match="no such run folder"):
+        build(tmp_path / "absent")
+
+
+def test_one_cell_alone_makes_a_page(tmp_path: Path) -> None:
+    made = synthetic_run(tmp_path / "run", costs={"a": (5.0, 0.1)}, sizes=(1024,), calls=(1,), noise=0.0)
+
+    assert "<h1>Only a ran.</h1>" in build(made.path)
+
+
+def test_chains_of_different_length_are_named(tmp_path: Path) -> None:
+    """Gloo runs 8 calls where others run 122: one figure, and the legend says so."""
+    made = synthetic_run(tmp_path / "run", costs={"a": (5.0, 0.1), "gloo": (300.0, 1.0)}, calls=(122,), sizes=(1024,))
+    cells = [replace(c, calls=8) if c.algorithm == "gloo" else c for c in made.run.cells]
+    _change(made.path, lambda data: data.update(cells=[cell.row() for cell in cells]))
+    (made.path / "samples.jsonl").unlink()
+    (made.path / "samples.parquet").unlink()
+    with RunFolder.open(made.path, write=True) as folder:
+        for cell in cells:
+            folder.append(synthetic_samples(cell, 10.0))
+    page = build(made.path)
+
+    assert "gloo (8 calls)" in page
+    assert "Chains of different length" in page
+    assert page.count('<div class="plot">') == 1
+
+
+def test_more_rows_than_fit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.report.tables.MOST_ROWS", 10)
+    page = build(synthetic_run(tmp_path / "run", failing=FAILING).path)
+
+    assert "The first 10 of 48 cells." in page
+    assert "all 8 cells" in page
+
+
+def test_sixty_algorithms_stay_small_and_quick(tmp_path: Path, benchmark: Any) -> None:
+    """60 algorithms x 20 sizes: under 8 s and 2 MB, 12 curves a figure at most."""
+    made = synthetic_run(
+        tmp_path / "run", costs={f"algorithm_{i}": (5.0 + i, 0.01 * (i + 1)) for i in range(60)},
+        sizes=[64 * 2**i for i in range(20)], calls=(122,), finish=False,
+    )  # fmt: skip
+    page = benchmark.pedantic(build, args=(made.path,), rounds=1)
+
+    assert len(page.encode()) < 2_000_000
+    assert page.count('<div class="plot">') == 5
+    assert max(figure.count("<li>") for figure in page.split('<ul class="legend"')[1:]) <= 12
+    assert benchmark.stats.stats.max < 8.0
+
+
+def test_titles_differ_where_panels_do(tmp_path: Path) -> None:
+    """Cells of another dtype are never drawn with those of this one."""
+    made = synthetic_run(tmp_path / "run", costs={"a": (5.0, 0.1)}, sizes=(1024, 2048), calls=(1,), finish=False)
+    cells = [replace(c, call=replace(c.call, dtype="float32")) for c in made.run.cells]
+    _change(made.path, lambda data: data["cells"].extend(cell.row() for cell in cells))
+    with RunFolder.open(made.path, write=True) as folder:
+        for cell in cells:
+            folder.append(synthetic_samples(cell, 7.0))
+    page = html.unescape(build(made.path))
+
+    assert "<h3>Eager, isolated, dtype bfloat16</h3>" in page
+    assert "<h3>Eager, isolated, dtype float32</h3>" in page

@@ -53,7 +53,7 @@ class _Writer:
             self._links[link.src].append(link)
         self._sockets = [topology.node(name) for name in topology.sockets]
         if not self._sockets:
-            self.losses.append("the topology names no processor: one stands for all, NCCL needs it")
+            self.losses.append("a machine without a processor: one is made up")
             self._sockets = [Node(_spare_id(topology), NodeKind.SOCKET, {})]
         self._busid = self._bus_ids()
         self._rank = _ranks(topology)
@@ -90,7 +90,7 @@ class _Writer:
         made = {n.id: next(free) for n in nodes if n.id not in known and not _is_virtual(n)}
         if made:
             self.losses.append(
-                f"no bus id of {', '.join(made)}: made up, so NCCL will not find them until you write the true ones"
+                f"devices without a bus id ({', '.join(made)}): made-up ids stand in until you write the true ones"
             )
         return dict.fromkeys((n.id for n in nodes), "") | known | made
 
@@ -224,7 +224,7 @@ def _losses(topology: Topology, back: Topology, rest: Iterable[str]) -> list[str
     losses += ["GPU pairs whose PCIe path is hidden"] if topology.hidden else []
     losses += ["the list of disagreements"] if topology.disagreements else []
     if any(not line.startswith("<without") for line in rest):
-        losses.append(f"nodes and links that NCCL has no words for, or cuts short: in <{EXTENSION}>, which it skips")
+        losses.append(f"nodes and links that NCCL has no words for: they stand in <{EXTENSION}>, which NCCL skips")
     return losses
 
 

@@ -60,7 +60,7 @@ def _tied(best: Point, other: Point) -> bool:
 
 def tie_rule(launches: int) -> str:
     """What counts as a tie in this run, for readers."""
-    how = "their intervals overlap" if launches >= LEAST_LAUNCHES else f"medians are within {TIE - 1:.0%}"
+    how = "their intervals overlap" if launches >= LEAST_LAUNCHES else f"medians are within {100 * (TIE - 1):.0f} %"
     return f"Tied: {how}. In the sentences above a leader stays while another one is only tied with it."
 
 

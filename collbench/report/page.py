@@ -12,6 +12,7 @@ from collbench.errors import InvalidError
 __all__ = ["build"]
 
 _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
+_ENOUGH = 100
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -43,7 +44,7 @@ def build(path: str | Path) -> str:
     context = {
         "rows_total": len(rows), "columns": columns, "lines": lines, "constants": tables.constants(kept),
         "csv": tables.csv_link(kept), "failures": tables.failures(rows), "problems": problems,
-        "figure_css": styles.css(), "run": folder.run,
+        "figure_css": styles.css(), "run": folder.run, "few": any(0 < row["iterations"] < _ENOUGH for row in kept),
     }  # fmt: skip
     return _render(context | around | shown)
 

@@ -32,4 +32,5 @@ def public_command(command: Iterable[str]) -> str:
 
 def public_facts(facts: Mapping[str, object]) -> dict[str, str]:
     """Facts as text by name, without those whose name says that they point at a person or one machine."""
-    return {clean(k): public(str(v)) for k, v in sorted(facts.items()) if not _SECRET.search(k) and str(v) != ""}
+    kept = {k: v for k, v in sorted(facts.items()) if not _SECRET.search(k) and v not in ("", [], None)}
+    return {clean(k): public(", ".join(map(str, v)) if isinstance(v, list) else str(v)) for k, v in kept.items()}

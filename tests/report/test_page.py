@@ -272,3 +272,13 @@ def test_titles_differ_where_panels_do(tmp_path: Path) -> None:
 
     assert "<h3>Eager, isolated, dtype bfloat16</h3>" in page
     assert "<h3>Eager, isolated, dtype float32</h3>" in page
+
+
+def test_a_tail_of_few_iterations_is_called_what_it_is(tmp_path: Path) -> None:
+    few, many = (
+        build(synthetic_run(tmp_path / str(n), costs={"a": (5.0, 0.1)}, sizes=(1024,), iterations=n).path)
+        for n in (20, 100)
+    )
+
+    assert "below 100 iterations p99_us is in effect the slowest one" in few
+    assert "in effect the slowest" not in many

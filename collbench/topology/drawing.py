@@ -12,8 +12,8 @@ from collbench.topology.graph import NodeKind, Topology
 __all__ = ["svg"]
 
 _TOP = 66.0
-_ARC_LABELS = 6
-"""Up to so many NVLink pairs carry their label in the picture; above it the labels would hide the arcs."""
+_BOW_LABELS = 6
+"""Up to so many NVLink pairs carry their label in the picture; above it the labels would hide the lines."""
 _ALL_PAIRS = 4
 
 Highlight = Collection[tuple[str, str]]
@@ -46,7 +46,7 @@ class _Picture:
 
     def text(self) -> str:
         layout = self.layout
-        tree = [element for join in layout.tree for element in self._upright(join)]
+        tree = [element for join in layout.tree for element in self._upright(join, *self._abreast(join))]
         side = [element for join in self._sides() for element in join]
         boxes = [element for key in layout.boxes for element in self._box(layout.boxes[key])]
         width = max(layout.width, 460.0)
@@ -92,11 +92,12 @@ class _Picture:
         self.kinds |= {kind, *(["slow"] if slow else []), *(["hot"] if hot else [])}
         return f"l {kind}{' slow' if slow else ''}{' hot' if hot else ''}"
 
-    def _upright(self, join: Join) -> list[str]:
-        """A straight line from a box to its parent or to a bar under the GPUs, with its label."""
+    def _upright(self, join: Join, index: int = 0, number: int = 1) -> list[str]:
+        """A straight line from a box to its parent or a bar under the GPUs, with label; one of `number` between the two."""
         low, high = self.layout.boxes[join.low], self.layout.boxes[join.high]
         below = low.y < high.y  # a bar under the GPUs: the same line, upside down
-        x, bottom, top = low.middle, high.y if below else low.y, low.y + low.height if below else high.y + high.height
+        x = low.middle + (index - (number - 1) / 2) * low.width / number
+        bottom, top = high.y if below else low.y, low.y + low.height if below else high.y + high.height
         style = self._line_class(join)
         label = shapes.label_of(join)
         middle = bottom - 12 - shapes.LINE * len(label) / 2
@@ -106,11 +107,31 @@ class _Picture:
         ]
         return [self._group("link", join, shapes.title_of(join), inner)]
 
+    def _abreast(self, join: Join) -> tuple[int, int]:
+        """Which one it is of how many lines between the same boxes (such as PCIe and C2C to one processor)."""
+        same = [other for other in self.layout.tree if (other.low, other.high) == (join.low, join.high)]
+        return same.index(join), len(same)
+
     def _sides(self) -> list[list[str]]:
         nvlinks = [join for join in self.layout.side if join.first.kind in shapes.PEER and not self._is_bar(join)]
-        mesh = self._mesh(nvlinks)
-        drawn = [mesh] if mesh else [self._arcs(nvlinks)]
+        parts = shapes.components(nvlinks)
+        meshed = [part for part in parts if self._is_mesh(part)]
+        bowed = [join for part in parts if part not in meshed for join in part]
+        base = self.layout.height
+        drawn, done = [], [(0.0, 0.0, base)]
+        for draw, joins in [*((self._mesh, part) for part in meshed), (self._bows, bowed)]:
+            ends = [self._x(end) for join in joins for end in (join.low, join.high)] or [0.0]
+            under = (bottom for left, right, bottom in done if min(ends) <= right and left <= max(ends))
+            self.layout.height = max(under, default=base)  # those below different GPUs stand side by side
+            drawn.append(draw(joins))
+            done.append((min(ends), max(ends), self.layout.height))
+        self.layout.height = max(bottom for _, _, bottom in done)
         return drawn + [self._side(join) for join in self.layout.side if join not in nvlinks]
+
+    def _is_mesh(self, joins: Sequence[Join]) -> bool:
+        """Whether every one of at least four GPUs is joined to every other."""
+        ends = {end for join in joins for end in (join.low, join.high)}
+        return len(ends) >= _ALL_PAIRS and len(joins) == len(ends) * (len(ends) - 1) // 2
 
     def _is_bar(self, join: Join) -> bool:
         return join.low in self.layout.bars or join.high in self.layout.bars
@@ -141,10 +162,8 @@ class _Picture:
         return sum(left.x < box.x < right.x and box.y == left.y for box in self.layout.boxes.values())
 
     def _mesh(self, joins: Sequence[Join]) -> list[str]:
-        """One bar where every GPU of a set of at least four has NVLink to every other, as behind an NVSwitch."""
+        """One bar for GPUs that are all joined to one another, as behind an NVSwitch."""
         ends = sorted({end for join in joins for end in (join.low, join.high)}, key=lambda e: self.layout.boxes[e].x)
-        if len(ends) < _ALL_PAIRS or len(joins) != len(ends) * (len(ends) - 1) // 2:
-            return []
         boxes = [self.layout.boxes[end] for end in ends]
         kind = joins[0].first.kind
         speeds = sorted({words.speed_words(join.first) for join in joins} - {""})
@@ -164,9 +183,9 @@ class _Picture:
         ]
         return [self._group("mesh", bar, title, inner)]
 
-    def _arcs(self, joins: Sequence[Join]) -> list[str]:
+    def _bows(self, joins: Sequence[Join]) -> list[str]:
         """NVLink between pairs of GPUs: bows below the row, wider ones deeper, labels on top of all bows."""
-        labelled = len(joins) <= _ARC_LABELS
+        labelled = len(joins) <= _BOW_LABELS
         first, step = (56.0, 50.0) if labelled else (24.0, 16.0)
         spans = sorted(joins, key=lambda join: abs(self._x(join.low) - self._x(join.high)))
         levels = shapes.depths([(self._x(join.low), self._x(join.high)) for join in spans])

@@ -253,21 +253,22 @@ def _bottom(topology: Topology, layout: Layout, labels: Mapping[tuple[str, str],
     for node in topology.nodes:
         if node.id not in layout.boxes and node.id in near:
             same[tuple(sorted(set(near[node.id])))].append(node.id)
-    y = layout.height
+    low = layout.height
     for ends, nodes in same.items():
         touched = [layout.boxes[end] for end in ends]
         left, right = min(box.x for box in touched), max(box.x + box.width for box in touched)
         links = [link for link in topology.links if link.dst in nodes or link.src in nodes]
-        y += 24.0 + _LINE * max((len(labels.get((link.src, link.dst), ())) for link in links), default=0)
-        bar = Box(tuple(nodes), topology.node(nodes[0]).kind, left, y, right - left)
-        layout.boxes[nodes[0]] = bar
+        above = [layout.boxes[key] for key in layout.bars]
+        under = max((b.y + b.height for b in above if b.x < right and left < b.x + b.width), default=layout.height)
+        y = under + 24.0 + _LINE * max((len(labels.get((link.src, link.dst), ())) for link in links), default=0)
+        layout.boxes[nodes[0]] = Box(tuple(nodes), topology.node(nodes[0]).kind, left, y, right - left)
         layout.bars.append(nodes[0])
         for end in ends:
             up = tuple(link for link in links if link.dst in layout.boxes[end].nodes)
             down = tuple(link for link in links if link.src in layout.boxes[end].nodes)
             layout.side.append(Join(end, nodes[0], down, up))
-        y += bar.height
-    layout.height = y
+        low = max(low, y + _BAR)
+    layout.height = low
     _rest(topology, layout)
 
 

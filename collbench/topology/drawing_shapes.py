@@ -11,6 +11,7 @@ __all__ = [
     "LINE",
     "PEER",
     "bow",
+    "components",
     "depths",
     "details",
     "escape",
@@ -94,6 +95,17 @@ def depths(spans: Sequence[tuple[float, float]]) -> list[int]:
         taken[level].append((left, right))
         depths.append(level)
     return depths
+
+
+def components(joins: Sequence[Join]) -> list[list[Join]]:
+    """Lines by the sets of boxes that they connect."""
+    parts: list[tuple[set[str], list[Join]]] = []
+    for join in joins:
+        touched = [part for part in parts if {join.low, join.high} & part[0]]
+        ends = {join.low, join.high}.union(*(part[0] for part in touched))
+        rows = [row for part in touched for row in part[1]] + [join]
+        parts = [part for part in parts if part not in touched] + [(ends, rows)]
+    return [rows for _, rows in parts]
 
 
 def bow(left: Box, right: Box, drop: float) -> str:

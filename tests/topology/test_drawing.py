@@ -161,11 +161,29 @@ def test_nvlink_of_every_shape() -> None:
     assert joined([("gpu0", "gpu1")]).count(">NVLink4 x18</text>") == 1
     mesh = joined(list(itertools.combinations([g.id for g in gpus], 2)))
     assert "NVLink between all 4: NVLink4 x18 per pair" in mesh
+    two = joined(
+        [*itertools.combinations([g.id for g in gpus], 2), ("gpu4", "gpu5")],
+        (Node("gpu4", NodeKind.GPU), Node("gpu5", NodeKind.GPU)),
+    )
+    assert "NVLink between all 4" in two
+    assert two.count(">NVLink4 x18</text>") == 1
     chips = tuple(Node(f"nvswitch{n}", NodeKind.NVSWITCH) for n in range(2))
     behind = joined([(g.id, c.id) for g in gpus for c in chips], chips)
     assert "2 x NVSwitch" in behind
     assert behind.count(">NVLink4 x36</text>") == 4
     assert behind.count(">742 GB/s</text>") == 4
+
+
+def test_two_links_to_one_processor_stand_side_by_side() -> None:
+    """PCIe and C2C of a superchip: two lines, two labels."""
+    nodes = (Node("socket0", NodeKind.SOCKET), Node("gpu0", NodeKind.GPU))
+    links = (
+        Link("gpu0", "socket0", LinkKind.PCIE, 5, 8, capacity_gbps=28.0),
+        Link("gpu0", "socket0", LinkKind.C2C, capacity_gbps=345.0),
+    )
+    root = parse(svg(Topology(nodes, links)))
+    one, two = plates(root)
+    assert not overlap(one, two)
 
 
 def test_many_network_cards_become_one_box_per_switch() -> None:

@@ -1,1 +1,1 @@
-"""Own kernels: device code, its compilation, memory shared between ranks, the runner, and a harness of virtual ranks."""
+"""Own kernels: device code, compilation, memory shared between ranks, the runner, a harness of virtual ranks."""

@@ -1,7 +1,7 @@
 """What a kernel is given: the argument record as the device code lays it out, and what lies in a shared region."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from collbench.errors import UsageError
@@ -108,9 +108,9 @@ def halves(world_size: int) -> Islands:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Protocol buffers of a kernel for messages of up to `message_bytes`: what a rank allocates behind its control block.
+    """Protocol buffers of a kernel for messages of up to `message_bytes`, behind the control block.
 
-    `cap` is the slot length that the kernel is told; `fills` lists (offset, bytes, word) to write before the first call.
+    `cap` is the slot length that the kernel is told; `fills` lists (offset, bytes, word) to write before all calls.
     """
 
     kernel: str
@@ -128,7 +128,8 @@ class Plan:
 def plan(kernel: str, world_size: int, dtype: str, message_bytes: int, islands: Islands | None = None) -> Plan:
     """Buffers of a kernel. Together with the control block at most 3 x world_size x message + 64 KiB per rank.
 
-    `message_bytes` is the largest message; it is rounded up to 16 bytes.
+    `message_bytes` is the largest message; it is rounded up to 16 bytes. The bound holds for islands of which at most
+    one has a single rank; more of those are a one-stage exchange of fp32 and need up to 4 x world_size x message.
     """
     vectors = -(-message_bytes // 16)
     slot = 16 * -(-vectors // world_size)
@@ -153,8 +154,9 @@ def plan(kernel: str, world_size: int, dtype: str, message_bytes: int, islands: 
     if kernel == "islands":
         groups = islands or halves(world_size)
         slot = 16 * -(-vectors // groups.owners)
-        wire = len(groups.groups) * parts * slot
-        areas["islands"] = (2, ((groups.largest * slot, empty), (wire, _EMPTY_FLOAT), (groups.owners * slot, empty)))
+        wire = (len(groups.groups) - 1) * parts * slot
+        sums = 0 if groups.largest == 1 else groups.owners * slot
+        areas["islands"] = (2, (((groups.largest - 1) * slot, empty), (wire, _EMPTY_FLOAT), (sums, empty)))
     sets, parts_of_set = areas[kernel]
     return _planned(kernel, message_bytes, vectors, sets, parts_of_set)
 
@@ -192,7 +194,7 @@ class ErrorRecord:
 
 
 def read_error(control: bytes) -> ErrorRecord | None:
-    """The error record in a rank's control block (its first 128 bytes), None if no wait of this rank expired there."""
+    """The error record in a control block's first 128 bytes; None if no wait of this rank expired."""
     words = [int.from_bytes(control[at : at + 4], "little") for at in range(AT_ERROR, AT_ERROR + ERROR_BYTES, 4)]
     if words[0] == 0:
         return None
@@ -202,8 +204,8 @@ def read_error(control: bytes) -> ErrorRecord | None:
     return ErrorRecord(words[2], missing, phase, epoch, words[4], words[5], words[6], waited / 1e9)
 
 
-def _mask(ranks: "Sequence[int] | object") -> int:
-    return sum(1 << rank for rank in ranks)  # type: ignore[attr-defined]
+def _mask(ranks: Iterable[int]) -> int:
+    return sum(1 << rank for rank in ranks)
 
 
 def _flag_units(world_size: int, message_bytes: int) -> int:

@@ -50,7 +50,11 @@ struct Ctx {
   u64 epoch;
   u32 block, blocks, first, step;  // this thread handles vectors first, first + step, ...
   bool dead;                       // a wait was given up: nothing is waited for any more, and nothing is written out
+  u32 tail_at;                     // a last vector that is cut short, stored by store_tail()
+  Vec tail;
 };
+
+constexpr u32 NONE = 0xffffffffu;
 
 enum Phase { ONE_STAGE = 1, START_BARRIER, END_BARRIER, STAGED, SCATTER, GATHER, MIDDLE_BARRIER, ISLAND_SCATTER, ISLAND_EXCHANGE, ISLAND_GATHER, RING_REDUCE, RING_GATHER, FLAGGED };
 
@@ -71,7 +75,7 @@ constexpr u32 LANES = 4 * PER_WORD;       // elements of a vector
 constexpr u32 PARTS = PER_WORD;           // vectors of fp32 partial sums per vector of data
 
 DI Ctx context(const Args* a, u32 block, u32 blocks) {
-  return Ctx{a, 0, block, blocks, block * threads() + thread(), blocks * threads(), false};
+  return Ctx{a, 0, block, blocks, block * threads() + thread(), blocks * threads(), false, NONE, Vec{{0, 0, 0, 0}}};
 }
 
 // --- epochs -------------------------------------------------------------------------------------------------------
@@ -97,7 +101,10 @@ DI void advance(const Ctx& c) {  // by one thread of each block, after a block_s
   add_u64(mine + AT_COUNT, c.block == 0 ? 65536 - (c.blocks - 1) : 1);
 }
 
+DI void store_tail(const Ctx& c);
+
 DI void finish(const Ctx& c) {
+  store_tail(c);
   block_sync();
   if (thread() == 0) advance(c);
 }
@@ -117,7 +124,7 @@ struct Spin {
 };
 
 // Leaves who waited for whom in this rank's error record (the first to come keeps it) and sends every rank home.
-COLD void report(const Args* a, u64 epoch, u32 block, u32 missing, u32 phase, u32 index, u64 waited) {
+DI void report(const Args* a, u64 epoch, u32 block, u32 missing, u32 phase, u32 index, u64 waited) {
   const u64 at = a->base[a->rank] + AT_ERROR;
   if (claim(at)) {
     put_u32(at + 4, phase), put_u32(at + 8, a->rank), put_u32(at + 12, missing), put_u32(at + 16, block);
@@ -192,15 +199,16 @@ DI void store_word(u64 base, u32 at, u32 bytes, u32 v) {  // the last word of a 
   }
 }
 
-COLD void store_tail(u64 base, u32 at, u32 bytes, u32 x, u32 y, u32 z, u32 last) {
-  store_word(base, at, bytes, x), store_word(base, at + 4, bytes, y);
-  store_word(base, at + 8, bytes, z), store_word(base, at + 12, bytes, last);
+// Only the last vector of a message can be cut short: it is kept until the end, so that this code stands there once.
+DI void store(Ctx& c, u32 i, const Vec& v) {
+  if ((i + 1) * 16 <= c.a->bytes) return store_plain(c.a->out + (u64)i * 16, v);
+  c.tail = v, c.tail_at = i;
 }
 
-DI void store(u64 base, u32 i, u32 bytes, const Vec& v) {
-  const u32 at = i * 16;
-  if (at + 16 <= bytes) return store_plain(base + at, v);
-  store_tail(base, at, bytes, v.w[0], v.w[1], v.w[2], v.w[3]);
+DI void store_tail(const Ctx& c) {
+  if (c.tail_at == NONE) return;
+#pragma unroll
+  for (u32 k = 0; k < 4; ++k) store_word(c.a->out, c.tail_at * 16 + 4 * k, c.a->bytes, c.tail.w[k]);
 }
 
 DI Vec filled(u32 word) { return Vec{{word, word, word, word}}; }

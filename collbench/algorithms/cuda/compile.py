@@ -15,13 +15,16 @@ from typing import Any
 
 from collbench.errors import CollbenchError
 
-__all__ = ["DTYPES", "ENTRY", "KERNELS", "CompileError", "Compiled", "Variant", "compile_kernel", "source"]
+__all__ = ["ARCHS", "DTYPES", "ENTRY", "KERNELS", "CompileError", "Compiled", "Variant", "compile_kernel", "source"]
 
 KERNELS = (
     "one_stage_pull", "one_stage_pull_data", "one_stage_pull_flag", "two_stage_pull_data", "two_stage_pull_flag",
     "push", "push_flags", "two_stage_push", "islands", "staged_ring",
 )  # fmt: skip
 """Device functions that the entry kernel can run."""
+
+ARCHS = ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
+"""What the tests compile for."""
 
 ENTRY = "collective"
 """Name of the kernel in a cubin; `virtual_ranks` in one of virtual ranks."""
@@ -121,7 +124,7 @@ def _compile(variant: Variant) -> Compiled:
             options(arch=variant.arch, std="c++17", define_macro=list(variant.macros.items()), ptxas_options=["-v"]),
         ).compile("cubin", logs=log)  # fmt: skip
     except Exception as error:
-        lines = [line for line in f"{log.getvalue()}\n{error}".splitlines() if "error" in line.lower()]
+        lines = [line for line in f"{log.getvalue()}\n{error}".splitlines() if "error:" in line]
         raise CompileError(
             f"kernel {variant.kernel} for {variant.arch}: {(lines or [str(error)])[0].strip()}"
         ) from error
@@ -141,7 +144,7 @@ def _measured(variant: Variant, cubin: bytes, log: str) -> Compiled:
 @cache
 def _toolkit() -> tuple[Any, Any]:
     try:
-        import cuda.core as core
+        from cuda import core
     except ImportError as error:
         raise CompileError("cuda-core is not installed: pip install 'collbench[cuda]'") from error
     if not hasattr(core, "Program"):

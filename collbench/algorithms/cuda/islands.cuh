@@ -16,6 +16,9 @@ DI void add_partial(Sum* s, u32 part, const Vec& v) {
   for (u32 k = 0; k < 4; ++k) s[4 * part + k] += as_float(v.w[k]);
 }
 
+// Slots have none for oneself: the one of `other` beside `self`.
+DI u32 beside(u32 other, u32 self) { return other > self ? other - 1 : other; }
+
 DI void islands(Ctx& c) {
   const Args& a = *c.a;
   const u64 mine = a.base[a.rank];
@@ -29,8 +32,8 @@ DI void islands(Ctx& c) {
     if (((a.owners_mask >> k) & 1) && c.first < chunk && i < n) x[k] = load(a.in, i);
   }
   begin(c);
-  const u64 partials = (u64)a.largest * slot * 16, sums = partials + (u64)a.groups * PARTS * slot * 16;
-  const u64 set = a.data + set_of(c.epoch, 2) * (sums + (u64)a.owners * slot * 16);
+  const u64 partials = (u64)(a.largest - 1) * slot * 16, sums = partials + (u64)(a.groups - 1) * PARTS * slot * 16;
+  const u64 set = a.data + set_of(c.epoch, 2) * (sums + (u64)(a.largest == 1 ? 0 : a.owners) * slot * 16);
   auto place = [&](u32 k, u32 j) { return set + ((u64)k * slot + j) * 16; };
 
   for (u32 j = c.first; j < chunk; j += c.step) {
@@ -38,7 +41,7 @@ DI void islands(Ctx& c) {
     for (u32 k = 0; k < W; ++k) {
       const u32 i = a.index[k] * chunk + j;
       if (!(((a.owners_mask & ~self) >> k) & 1) || i >= n) continue;
-      put_vec(a.base[k] + place(me, j), clean(j == c.first ? x[k] : load(a.in, i)));
+      put_vec(a.base[k] + place(beside(me, a.index[k]), j), clean(j == c.first ? x[k] : load(a.in, i)));
     }
   }
 
@@ -47,7 +50,7 @@ DI void islands(Ctx& c) {
     if (i >= n) break;
     Vec r[W];
     same(r, clean(load(a.in, i)));
-    auto from_member = [&](u32 k) { return mine + place(a.index[k], j); };
+    auto from_member = [&](u32 k) { return mine + place(beside(a.index[k], me), j); };
     take<W>(c, r, a.members & ~self, from_member, ISLAND_SCATTER, i);
     Sum s[LANES], total[LANES];
     sum_ranks(s, r, a.members);
@@ -60,12 +63,13 @@ DI void islands(Ctx& c) {
     for (u32 part = 0; part < PARTS; ++part) {
 #pragma unroll
       for (u32 k = 0; k < W; ++k) {
-        if ((a.partners >> k) & 1) put_vec(a.base[k] + partials + place(home * PARTS + part, j), partial_part(s, part));
+        if (!((a.partners >> k) & 1)) continue;
+        put_vec(a.base[k] + partials + place(beside(home, a.group[k]) * PARTS + part, j), partial_part(s, part));
       }
     }
 #pragma unroll
     for (u32 part = 0; part < PARTS; ++part) {
-      auto from_partner = [&](u32 k) { return mine + partials + place(a.group[k] * PARTS + part, j); };
+      auto from_partner = [&](u32 k) { return mine + partials + place(beside(a.group[k], home) * PARTS + part, j); };
       same(r, partial_part(s, part));
       take<W>(c, r, a.partners, from_partner, ISLAND_EXCHANGE, i, EMPTY_FLOAT);
 #pragma unroll
@@ -80,7 +84,7 @@ DI void islands(Ctx& c) {
     for (u32 k = 0; k < W; ++k) {
       if (((a.members & ~self) >> k) & 1) put_vec(a.base[k] + sums + place(me, j), result);
     }
-    store(a.out, i, a.bytes, result);
+    store(c, i, result);
   }
 
   for (u32 j = c.first; j < chunk; j += c.step) {
@@ -95,7 +99,7 @@ DI void islands(Ctx& c) {
 #pragma unroll
     for (u32 k = 0; k < W; ++k) {
       if (!((need >> k) & 1)) continue;
-      if (!c.dead) store(a.out, a.index[k] * chunk + j, a.bytes, r[k]);
+      if (!c.dead) store(c, a.index[k] * chunk + j, r[k]);
       rearm(from_owner(k));
     }
   }

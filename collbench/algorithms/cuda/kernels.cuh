@@ -9,7 +9,7 @@ DI void two_stage_pull_flag(Ctx& c) { two_stage_zero_copy(c); }
 DI void two_stage_push(Ctx& c) { two_stage<true>(c); }
 
 #ifndef EMULATED
-extern "C" __global__ void __launch_bounds__(MAX_THREADS) collective(const __grid_constant__ Args a) {
+extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) collective(const __grid_constant__ Args a) {
   start_early();
   Ctx c = context(&a, blockIdx.x, gridDim.x);
   KERNEL(c);

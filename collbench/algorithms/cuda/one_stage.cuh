@@ -44,7 +44,7 @@ DI void one_stage(Ctx& c) {
     take<W>(c, r, ALL & ~(1u << a.rank), at, ONE_STAGE, i);
     Sum s[LANES];
     sum_ranks(s, r);
-    if (!c.dead) store(a.out, i, a.bytes, narrow(s));
+    if (!c.dead) store(c, i, narrow(s));
     if (PUSH) {
 #pragma unroll
       for (u32 k = 0; k < W; ++k) {
@@ -73,7 +73,7 @@ DI void one_stage_zero_copy(Ctx& c) {
     Vec r[W];
 #pragma unroll
     for (u32 k = 0; k < W; ++k) r[k] = get_vec(a.base[k] + a.in_offset + (u64)i * 16);
-    if (at < n && !c.dead) store(a.out, at, a.bytes, result);
+    if (at < n && !c.dead) store(c, at, result);
     Sum s[LANES];
     sum_ranks(s, r);
     result = narrow(s), at = i;
@@ -83,10 +83,11 @@ DI void one_stage_zero_copy(Ctx& c) {
   signal(c, AT_END);
 #endif
   if (thread() == 0) advance(c);
-  if (at < n && !c.dead) store(a.out, at, a.bytes, result);
+  if (at < n && !c.dead) store(c, at, result);
 #if BREAK != NO_END_BARRIER
   await(c, AT_END, END_BARRIER);
 #endif
+  store_tail(c);
 }
 
 // Staged copy, one flag per block and peer, then reads; two sets, so that no end barrier is needed. Nothing is polled
@@ -121,6 +122,7 @@ DI void one_stage_flagged(Ctx& c) {
     for (u32 k = 0; k < W; ++k) get_vec_if(r[k], a.base[k] + set + (u64)i * 16, k != a.rank);
     Sum s[LANES];
     sum_ranks(s, r);
-    if (!c.dead) store(a.out, i, a.bytes, narrow(s));
+    if (!c.dead) store(c, i, narrow(s));
   }
+  store_tail(c);
 }

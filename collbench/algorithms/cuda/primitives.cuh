@@ -14,7 +14,6 @@ struct __align__(16) Vec {
 
 #ifndef EMULATED
 #define DI __device__ __forceinline__
-#define COLD __device__ __noinline__
 
 DI u32 thread() { return threadIdx.x; }
 DI u32 threads() { return blockDim.x; }

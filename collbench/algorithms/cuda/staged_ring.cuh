@@ -39,7 +39,7 @@ DI void staged_ring(Ctx& c) {
       add(s, own);
     }
     Vec result = clean(narrow(s));
-    if (!c.dead && k * chunk + j < n) store(a.out, k * chunk + j, a.bytes, result);
+    if (!c.dead && k * chunk + j < n) store(c, k * chunk + j, result);
     for (u32 step = 0; step + 1 < W; ++step) {
       const u64 at = set + gather + ((u64)step * slot + j) * 16;
       if (k * chunk + j < n && !c.dead) put_vec(next + at, result);
@@ -50,7 +50,7 @@ DI void staged_ring(Ctx& c) {
       take<1>(c, r, 1, from, RING_GATHER, step, EMPTY, 1u << previous);
       rearm(from(0));
       result = r[0];
-      if (!c.dead) store(a.out, k * chunk + j, a.bytes, result);
+      if (!c.dead) store(c, k * chunk + j, result);
     }
   }
   finish(c);

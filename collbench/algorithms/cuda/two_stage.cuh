@@ -69,7 +69,7 @@ DI void two_stage(Ctx& c) {
     } else {
       put_vec(mine + sums + place(0, j), result);
     }
-    store(a.out, i, a.bytes, result);
+    store(c, i, result);
     if (PUSH) {
 #pragma unroll
       for (u32 k = 0; k < W; ++k) {
@@ -90,7 +90,7 @@ DI void two_stage(Ctx& c) {
 #pragma unroll
     for (u32 k = 0; k < W; ++k) {
       if (!((mask >> k) & 1)) continue;
-      if (!c.dead) store(a.out, k * chunk + j, a.bytes, r[k]);
+      if (!c.dead) store(c, k * chunk + j, r[k]);
       if (PUSH) rearm(at(k));
     }
   }
@@ -119,7 +119,7 @@ DI void two_stage_zero_copy(Ctx& c) {
     sum_ranks(s, r);
     const Vec result = narrow(s);
     put_vec(a.base[a.rank] + a.data + (u64)j * 16, result);
-    if (!c.dead) store(a.out, i, a.bytes, result);
+    if (!c.dead) store(c, i, result);
   }
   block_sync();
 #if BREAK != NO_FENCE
@@ -141,7 +141,8 @@ DI void two_stage_zero_copy(Ctx& c) {
     }
 #pragma unroll
     for (u32 k = 0; k < W; ++k) {
-      if (k != a.rank && k * chunk + j < n) store(a.out, k * chunk + j, a.bytes, r[k]);
+      if (k != a.rank && k * chunk + j < n) store(c, k * chunk + j, r[k]);
     }
   }
+  store_tail(c);
 }

@@ -13,7 +13,6 @@
 
 #define EMULATED 1
 #define DI static inline
-#define COLD static
 #define __align__(n) alignas(n)
 
 struct Barrier {

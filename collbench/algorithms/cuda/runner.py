@@ -1,0 +1,289 @@
+"""Runs our own kernels: one shared region per rank holds control block, protocol buffers and all slots."""
+
+import contextlib
+import os
+import struct
+from collections.abc import Mapping
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from collbench.algorithms.base import Proof, Ranks, Runner
+from collbench.algorithms.cuda.arguments import (
+    CONTROL_BYTES,
+    MAX_BLOCKS,
+    Args,
+    Islands,
+    first_count,
+    halves,
+    max_threads,
+    plan,
+    read_error,
+)  # fmt: skip
+from collbench.algorithms.cuda.compile import Variant, compile_kernel
+from collbench.algorithms.cuda.driver import DriverError, Function, Launcher
+from collbench.algorithms.cuda.memory import SharedRegion
+from collbench.algorithms.cuda.tuning import Choice, Launch, best, candidates, parse_launch, work_items
+from collbench.algorithms.cuda_buffers import ALIGNMENT, wait_event
+from collbench.results.records import Call
+
+__all__ = ["OwnRunner"]
+
+DEADLINE_S = 2.0
+"""Default of `COLLBENCH_OWN_DEADLINE_S`: how long a kernel waits for a peer."""
+
+_TUNE_CALLS, _TUNE_REPLAYS = 40, 6
+_SLOW_US = 500.0  # a call this slow at first says that the ranks' kernels do not run together: nothing to tune
+_HEAD_BYTES = 128
+_PDL_SINCE = 90
+
+
+class OwnRunner(Runner):
+    """One design on one rank. `kernels` names the device functions among which the tuning chooses."""
+
+    kernels: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
+        super().__init__(ranks, call, slots)
+        self.blocks_per_sm = 0
+        self._close = contextlib.ExitStack()
+        self._functions: dict[tuple[str, bool], Function] = {}
+        self._region: SharedRegion | None = None
+        self._launcher: Launcher | None = None
+        self._stream: Any = None
+        self._x: list[Any] = []
+        self._y: list[Any] = []
+        self._choice = Choice(Launch("", 0, 0))
+        self._stride = -(-call.bytes // ALIGNMENT) * ALIGNMENT
+        given = os.environ.get("COLLBENCH_ISLANDS")
+        self._islands = Islands.parse(given) if given else halves(call.world_size)
+        self._notes: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        import torch
+
+        with contextlib.ExitStack() as stack:
+            self._close = stack
+            torch.cuda.set_device(self.ranks.device)
+            torch.empty(1, device=self.ranks.device)  # makes the context
+            self._stream = _stream_getter(torch, torch.cuda.current_device())
+            self._open(torch)
+            self._choice = self._choose(torch)
+            self._use(self._choice.launch)
+            self._close = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._launcher, self._x, self._y = None, [], []
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            self._drain("the last calls")  # a kernel that waits in vain ends by its own deadline
+        self._close.__exit__(kind, error, trace)
+
+    def inputs(self, i: int) -> Mapping[str, Any]:
+        """See `Runner.inputs`."""
+        return {"x": self._x[i]}
+
+    def outputs(self, i: int) -> Mapping[str, Any]:
+        """See `Runner.outputs`."""
+        return {"y": self._y[i]}
+
+    def launch(self, i: int) -> None:
+        """See `Runner.launch`."""
+        self._launcher(i, self._stream())  # type: ignore[misc]  # set on entry
+
+    def failure(self) -> str:
+        """Who waited for whom, if a deadline expired in a kernel, here or on a peer; else empty."""
+        if self._region is None or not self._region.bases:
+            return ""
+        head = self._region.read(0, _HEAD_BYTES)
+        record = read_error(head)
+        if record is not None:
+            return str(record)
+        abort = int.from_bytes(head[8:16], "little")
+        return f"rank {abort - 1} gave up waiting and stopped all ranks" if abort else ""
+
+    def proof(self) -> Proof:
+        """The grid, and how it was chosen."""
+        launch = self._choice.launch
+        evidence = {"kernel": launch.text, "islands": self._islands.text, **self._notes}
+        if self._choice.tried:
+            evidence["tuning"] = self._choice.evidence
+        return Proof(self.failure(), evidence)
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    def _open(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
+        plans = [self._plan(kernel) for kernel in self.kernels]
+        buffers = -(-max(p.region_bytes for p in plans) // ALIGNMENT) * ALIGNMENT
+        self._region = self._close.enter_context(SharedRegion(self.ranks, buffers + 2 * self.slots * self._stride))
+        self._offsets = [buffers + i * self._stride for i in range(2 * self.slots)]
+        own = self._region.bases[self.ranks.rank]
+        tensors = [_tensor(torch, own + at, self.call, self.ranks.device) for at in self._offsets]
+        self._x, self._y = tensors[: self.slots], tensors[self.slots :]
+        self._notes["shared_bytes"] = f"{buffers} and {2 * self.slots} slots of {self._stride}"
+
+    def _plan(self, kernel: str) -> Any:  # noqa: ANN401 - a Plan
+        call = self.call
+        return plan(kernel, call.world_size, call.dtype, call.bytes, self._islands)
+
+    def _records(self, kernel: str) -> Any:  # noqa: ANN401 - a ctypes array
+        region, rank, call = self._region, self.ranks.rank, self.call
+        assert region is not None  # noqa: S101 - set on entry
+        records = (Args * self.slots)()
+        deadline = float(os.environ.get("COLLBENCH_OWN_DEADLINE_S", DEADLINE_S))
+        for i, record in enumerate(records):
+            record.base[: call.world_size] = region.bases
+            record.rank, record.bytes, record.cap = rank, call.bytes, self._plan(kernel).cap
+            record.in_offset, record.data = self._offsets[i], CONTROL_BYTES
+            record.in_ = region.bases[rank] + self._offsets[i]
+            record.out = region.bases[rank] + self._offsets[self.slots + i]
+            record.deadline_ns = int(deadline * 1e9)
+            self._islands.fill(record)
+        return records
+
+    def _reset(self, kernel: str) -> None:
+        """Prepare the control block and the buffers of a kernel, when no rank runs anything."""
+        assert self._region is not None  # noqa: S101 - set on entry
+        self._drain("the calls before")
+        self.ranks.barrier()
+        self._region.fill(0, 3072, 0)
+        self._region.fill(4096, CONTROL_BYTES - 4096, 0)
+        self._region.write(0, struct.pack("<Q", first_count(1)))
+        for offset, size, word in self._plan(kernel).fills:
+            self._region.fill(offset, size, word)
+        self._drain("clearing the buffers")
+        self.ranks.barrier()
+
+    def _drain(self, what: str) -> None:
+        import torch
+
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        for stream in (torch.cuda.default_stream(), torch.cuda.current_stream()):
+            done.record(stream)
+            wait_event(done, self.ranks.deadline_s, what)
+
+    # --- grid -----------------------------------------------------------------------------------------------------
+
+    def _choose(self, torch: Any) -> Choice:  # noqa: ANN401 - the module, imported lazily
+        sharing = self._ranks_on_this_gpu(torch)
+        given = os.environ.get("COLLBENCH_OWN_LAUNCH")
+        if given:
+            return Choice(parse_launch(given, self.kernels))
+        launches = [launch for kernel in self.kernels for launch in self._candidates(torch, kernel, sharing)]
+        if not launches:
+            raise NotImplementedError(f"not one block of each of {sharing} ranks fits on this GPU together")
+        self._use(launches[0])
+        if max(self.ranks.exchange(self._eager_us(torch))) > _SLOW_US:
+            self._notes["tuning"] = f"skipped: a call took more than {_SLOW_US:g} us"
+            return Choice(launches[0])
+        return best(launches, lambda launch: self._graph_us(torch, launch), self.ranks.exchange)
+
+    def _candidates(self, torch: Any, kernel: str, sharing: int) -> list[Launch]:  # noqa: ANN401 - the module
+        pdl = self._pdl(torch)
+        function = self._function(torch, kernel, pdl=pdl)
+        processors = int(torch.cuda.get_device_properties(self.ranks.device).multi_processor_count)
+        call, kept = self.call, 2 if pdl else 1  # with pdl the next kernel's blocks wait beside this one's
+
+        def most(threads: int) -> int:
+            return min(MAX_BLOCKS, function.blocks_per_sm(threads) * processors // (sharing * kept))
+
+        items = work_items(kernel, call.world_size, call.bytes, self._islands.owners)
+        grids = candidates(items, most, max_threads(call.world_size), call.world_size)
+        return [Launch(kernel, grid.blocks, grid.threads, pdl) for grid in grids]
+
+    def _pdl(self, torch: Any) -> bool:  # noqa: ANN401 - the module, imported lazily
+        major, minor = torch.cuda.get_device_capability(self.ranks.device)
+        return os.environ.get("COLLBENCH_OWN_PDL") == "1" and 10 * major + minor >= _PDL_SINCE
+
+    def _ranks_on_this_gpu(self, torch: Any) -> int:  # noqa: ANN401 - the module, imported lazily
+        uuid = str(torch.cuda.get_device_properties(self.ranks.device).uuid)
+        return len([other for other in self.ranks.exchange(uuid) if other == uuid])
+
+    def _function(self, torch: Any, kernel: str, *, pdl: bool) -> Function:  # noqa: ANN401 - the module
+        if (kernel, pdl) not in self._functions:
+            major, minor = torch.cuda.get_device_capability(self.ranks.device)
+            made = compile_kernel(Variant(kernel, self.call.world_size, self.call.dtype, f"sm_{major}{minor}", pdl=pdl))
+            function = Function(made.cubin, made.variant.entry)
+            self._close.callback(_quietly, function.close)
+            self._functions[kernel, pdl] = function
+            self._notes[f"registers {kernel}"] = str(made.registers)
+        return self._functions[kernel, pdl]
+
+    def _use(self, launch: Launch) -> None:
+        import torch
+
+        function = self._function(torch, launch.kernel, pdl=launch.pdl)
+        self._launcher = Launcher(function, launch.blocks, launch.threads, self._records(launch.kernel), pdl=launch.pdl)
+        self.blocks, self.threads = launch.blocks, launch.threads
+        self.blocks_per_sm = function.blocks_per_sm(launch.threads)
+        self._reset(launch.kernel)
+
+    def _eager_us(self, torch: Any) -> float:  # noqa: ANN401 - the module, imported lazily
+        """Time per call of a few calls, host included: ranks begin some milliseconds apart."""
+        self.launch(0)
+        times = self._timed(torch, self._several, 1)
+        return times[0] / _TUNE_CALLS
+
+    def _several(self) -> None:
+        for _ in range(_TUNE_CALLS):
+            self.launch(0)
+
+    def _graph_us(self, torch: Any, launch: Launch) -> float:  # noqa: ANN401 - the module, imported lazily
+        """Median time per call of a few replays of a graph of calls, after one that brings the ranks together."""
+        self._use(launch)
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        try:
+            with torch.cuda.stream(stream):
+                self.launch(0)
+                self._drain("the warm-up of a grid")
+                graph.capture_begin(capture_error_mode="thread_local")
+                for k in range(_TUNE_CALLS):
+                    self.launch(k % self.slots)
+                graph.capture_end()
+                self.ranks.barrier()
+                times = sorted(self._timed(torch, graph.replay, _TUNE_REPLAYS)[1:])
+        finally:
+            graph.reset()
+        if self.failure():
+            raise TimeoutError(self.failure())
+        return times[len(times) // 2] / _TUNE_CALLS
+
+    def _timed(self, torch: Any, work: Any, repeats: int) -> list[float]:  # noqa: ANN401 - the module, and a function
+        """Microseconds of each of several runs, enqueued one behind the other."""
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+        events[0].record()
+        for event in events[1:]:
+            work()
+            event.record()
+        wait_event(events[-1], self.ranks.deadline_s, "a call that is tuned")
+        return [a.elapsed_time(b) * 1000 for a, b in pairwise(events)]
+
+
+class _Pointer:
+    """Device memory as torch takes it from others, without a copy."""
+
+    def __init__(self, address: int, count: int, code: str) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (count,), "typestr": code, "data": (address, False), "strides": None, "version": 3,
+        }  # fmt: skip
+
+
+def _tensor(torch: Any, address: int, call: Call, device: str) -> Any:  # noqa: ANN401 - torch objects
+    code = {2: "<i2", 4: "<i4"}[call.itemsize]
+    words = torch.as_tensor(_Pointer(address, call.count, code), device=device)
+    return words.view(getattr(torch, call.dtype))
+
+
+def _stream_getter(torch: Any, index: int) -> Any:  # noqa: ANN401 - torch objects
+    """The cheapest way to ask for the current stream's handle."""
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001 - ten times cheaper than the public call
+    if raw is None:
+        return lambda: torch.cuda.current_stream().cuda_stream
+    return lambda: raw(index)
+
+
+def _quietly(work: Any) -> None:  # noqa: ANN401 - a function without arguments
+    with contextlib.suppress(DriverError, MemoryError):
+        work()

@@ -23,7 +23,7 @@ def render(topology: Topology) -> tuple[str, list[str]]:
     """XML that NCCL takes in NCCL_TOPO_FILE (RCCL's version where GPUs are joined by xGMI), and what it cannot hold.
 
     The same nodes and links come back from `parse`. Root ports, host bridges, memory and network links stand in an
-    element that NCCL skips. Bus ids that the topology lacks are made up and listed: NCCL matches GPUs by bus id. Each line
-    of the list reads on from "NCCL's XML cannot hold".
+    element that NCCL skips. Bus ids that the topology lacks are made up and listed: NCCL matches GPUs by bus id. Each
+    line of the list reads on from "NCCL's XML cannot hold".
     """
     return nccl_writer.write(topology)

@@ -161,21 +161,27 @@ class Topology:
         """
         if (src, dst) not in self._routes:
             self.node(src), self.node(dst)
-            try:
-                path = nx.shortest_path(self._transit_graph(src, dst), src, dst, weight="cost")
-            except nx.NetworkXNoPath as error:
-                raise TopologyError(
-                    f"no route from {src} to {dst}: the topology has no links that join them"
-                ) from error
+            path = self._paths(src).get(dst)
+            if path is None:
+                raise TopologyError(f"no route from {src} to {dst}: the topology has no links that join them")
             self._routes[src, dst] = tuple(self._best_link[hop] for hop in itertools.pairwise(path))
         return self._routes[src, dst]
 
-    def _transit_graph(self, src: str, dst: str) -> "nx.DiGraph[str]":
-        def allowed(node_id: str) -> bool:
-            return node_id in {src, dst} or self._forwards(node_id)
+    def _paths(self, src: str) -> Mapping[str, list[str]]:
+        """Cheapest path from `src` to every node that it reaches: one search for each source, not for each pair."""
+        if src not in self._paths_from:
+            leads_on = {node.id for node in self.nodes if node.id == src or self._forwards(node.id)}
 
-        view: nx.DiGraph[str] = nx.subgraph_view(self._digraph, filter_node=allowed)
-        return view
+            def cost(near: str, far: str, edge: Mapping[str, Any]) -> float | None:
+                del far
+                return float(edge["cost"]) if near in leads_on else None
+
+            self._paths_from[src] = nx.single_source_dijkstra_path(self._digraph, src, weight=cost)
+        return self._paths_from[src]
+
+    @cached_property
+    def _paths_from(self) -> dict[str, Mapping[str, list[str]]]:
+        return {}
 
     def _forwards(self, node_id: str) -> bool:
         kind = self._by_id[node_id].kind

@@ -93,7 +93,7 @@ class _Picture:
         return f"l {kind}{' slow' if slow else ''}{' hot' if hot else ''}"
 
     def _upright(self, join: Join, index: int = 0, number: int = 1) -> list[str]:
-        """A straight line from a box to its parent or a bar under the GPUs, with label; one of `number` between the two."""
+        """A straight line from a box to its parent or a bar under the GPUs, with its label; one of `number`."""
         low, high = self.layout.boxes[join.low], self.layout.boxes[join.high]
         below = low.y < high.y  # a bar under the GPUs: the same line, upside down
         x = low.middle + (index - (number - 1) / 2) * low.width / number

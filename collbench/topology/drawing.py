@@ -7,7 +7,7 @@ from collbench.topology import drawing_shapes as shapes
 from collbench.topology import words
 from collbench.topology.drawing_layout import Box, Join, arrange
 from collbench.topology.drawing_style import LEGEND, STYLE
-from collbench.topology.graph import NodeKind, Topology
+from collbench.topology.graph import LinkKind, NodeKind, Topology
 
 __all__ = ["svg"]
 
@@ -126,7 +126,9 @@ class _Picture:
             drawn.append(draw(joins))
             done.append((min(ends), max(ends), self.layout.height))
         self.layout.height = max(bottom for _, _, bottom in done)
-        return drawn + [self._side(join) for join in self.layout.side if join not in nvlinks]
+        cables = [join for join in self.layout.side if join.first.kind is LinkKind.NETWORK and not self._is_bar(join)]
+        drawn.append(self._bows(cables))
+        return drawn + [self._side(join) for join in self.layout.side if join not in [*nvlinks, *cables]]
 
     def _is_mesh(self, joins: Sequence[Join]) -> bool:
         """Whether every one of at least four GPUs is joined to every other."""
@@ -184,9 +186,12 @@ class _Picture:
         return [self._group("mesh", bar, title, inner)]
 
     def _bows(self, joins: Sequence[Join]) -> list[str]:
-        """NVLink between pairs of GPUs: bows below the row, wider ones deeper, labels on top of all bows."""
+        """NVLink between pairs of GPUs, cables between NICs: bows below all so far, wider ones deeper, labels on top."""
         labelled = len(joins) <= _BOW_LABELS
         first, step = (56.0, 50.0) if labelled else (24.0, 16.0)
+        ends = [self.layout.boxes[end] for join in joins for end in (join.low, join.high)]
+        bottom = max((box.y + box.height for box in ends), default=0.0)
+        first += max(0.0, self.layout.height - bottom) / 0.75  # a bow reaches three quarters of its drop
         spans = sorted(joins, key=lambda join: abs(self._x(join.low) - self._x(join.high)))
         levels = shapes.depths([(self._x(join.low), self._x(join.high)) for join in spans])
         lines, labels = [], []
@@ -199,7 +204,7 @@ class _Picture:
                 y = left.y + left.height + 0.75 * drop
                 labels += shapes.plate_rows((left.middle + right.middle) / 2, y, shapes.label_of(join), style)
         if joins:
-            self.layout.height += 0.75 * (first + max(levels) * step) + (22.0 if labelled else 10.0)
+            self.layout.height = bottom + 0.75 * (first + max(levels) * step) + (22.0 if labelled else 10.0)
         return [*lines, *labels]
 
     def _x(self, key: str) -> float:

@@ -1,5 +1,6 @@
 """Find out what this machine is: ask every source, merge, say where they disagree."""
 
+import importlib
 import itertools
 import os
 import shutil
@@ -80,7 +81,7 @@ class _Ask:
     def __call__(self, name: str, read: Callable[[], _Answer]) -> _Answer | None:
         try:
             answer = read()
-        except (CollbenchError, OSError, ValueError) as error:
+        except (CollbenchError, ImportError, OSError, ValueError) as error:
             self.sources.append(Source(name, "failed", str(error)))
             return None
         self.sources.append(Source(name, "ok"))
@@ -101,9 +102,9 @@ def _add_smi(
         return topology
 
     def read() -> Topology:
-        from collbench.topology import smi
-
-        return smi.parse_matrix(child.output([program, "topo", "-m"], deadline_s, environ))
+        text = child.output([program, "topo", "-m"], deadline_s, environ)
+        matrix: Topology = importlib.import_module("collbench.topology.smi").parse_matrix(text)
+        return matrix
 
     labels = ask("nvidia-smi", read)
     if labels is None:

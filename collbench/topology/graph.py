@@ -40,8 +40,10 @@ class NodeKind(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """What a link is; `socket` is UPI or xGMI between processors, `xgmi` the one between AMD GPUs, `memory` the path from
-    a core to host memory.
+    """What a link is.
+
+    `socket` is UPI or xGMI between processors, `xgmi` the one between AMD GPUs, `memory` the path from a core to host
+    memory.
     """
 
     PCIE = "pcie"

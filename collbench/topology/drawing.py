@@ -186,7 +186,7 @@ class _Picture:
         return [self._group("mesh", bar, title, inner)]
 
     def _bows(self, joins: Sequence[Join]) -> list[str]:
-        """NVLink between pairs of GPUs, cables between NICs: bows below all so far, wider ones deeper, labels on top."""
+        """NVLink between pairs of GPUs, cables between NICs: bows below all else, wider ones deeper."""
         labelled = len(joins) <= _BOW_LABELS
         first, step = (56.0, 50.0) if labelled else (24.0, 16.0)
         ends = [self.layout.boxes[end] for join in joins for end in (join.low, join.high)]

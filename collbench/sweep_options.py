@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-b", dest="first", metavar="BYTES", help="smallest message (alone: the only one); default 1K")
     add("-e", dest="last", metavar="BYTES", help="largest message; default 1M on a host, 4M on GPUs")
     add("-f", dest="factor", type=int, default=4, metavar="N", help="factor between sizes; default 4")
+    add("--sizes", metavar="LIST", help="exactly these message sizes, by commas, instead of -b, -e and -f")
     add("-n", dest="iterations", type=int, default=0, metavar="N", help="timed iterations per cell; default: by time")
     add("-w", dest="warmup", type=int, default=2, metavar="N", help="untimed iterations before; default 2")
     add("-d", dest="dtype", default="", metavar="DTYPE", help="float32, float16, bfloat16 or int32")
@@ -68,6 +69,7 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
         modes = tuple(Mode(m) for m in earlier["modes"])
         changed = {
             "modes": modes, "calls": tuple(int(k) for k in earlier["calls"]),
+            "sizes": tuple(int(size) for size in earlier.get("sizes", ())),
             "budget_s": parse_duration(args.budget) if args.budget else None,
             "timeout_s": parse_duration(args.timeout), "allow_busy": args.allow_busy,
         }  # fmt: skip
@@ -95,6 +97,7 @@ def _parsed(args: argparse.Namespace) -> "Options":
     return Options(
         algorithms=args.algorithms, first_bytes=parse_bytes(args.first) if args.first else None,
         last_bytes=parse_bytes(args.last) if args.last else None, factor=args.factor, modes=modes,
+        sizes=tuple(parse_bytes(word) for word in args.sizes.split(",")) if args.sizes else (),
         calls=tuple(dict.fromkeys(calls)), op=args.op, dtype=_DTYPES.get(args.dtype, args.dtype),
         launches=args.launches, iterations=args.iterations, warmup=args.warmup,
         budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),

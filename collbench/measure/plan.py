@@ -9,7 +9,7 @@ from collbench.errors import UsageError
 from collbench.results.records import DTYPE_BYTES, Call, Cell, Collective, Fabric, Mode
 from collbench.topology.machine import Machine
 
-__all__ = ["CHAINED", "Options", "Plan", "make_plan", "sizes"]
+__all__ = ["CHAINED", "Options", "Plan", "make_plan", "seconds_per_cell", "sizes"]
 
 CHAINED = 122
 """Calls of a chained sample: what one decode step of a 61-layer model makes (docs/design.md section 1)."""
@@ -25,6 +25,9 @@ _SAMPLE_US = 60_000
 Three batches, warm-up and verification of a slow cell then end within half a second."""
 
 _MAX_SIZES = 64
+_WHOLE_SECONDS = 90.0
+"""Timed seconds of a sweep without a budget, shared by its cells; with starts and checks it ends within minutes."""
+
 _DEFAULT_SECONDS = 0.3
 _CELL_OVERHEAD_S = 0.05
 _GROUP_START_S = {"cpu": 0.6, "cuda": 5.0}
@@ -38,6 +41,7 @@ class Options:
     first_bytes: int | None = None
     last_bytes: int | None = None
     factor: int = 4
+    sizes: tuple[int, ...] = ()
     modes: tuple[Mode, ...] = (Mode.EAGER, Mode.GRAPH)
     calls: tuple[int, ...] = (1, CHAINED)
     op: str = "sum"
@@ -92,6 +96,11 @@ def sizes(first: int, last: int, factor: int) -> list[int]:
     return found
 
 
+def seconds_per_cell(cells: int) -> float:
+    """Timed seconds of one cell of a sweep without a budget."""
+    return min(_DEFAULT_SECONDS, _WHOLE_SECONDS / max(1, cells))
+
+
 def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm]) -> Plan:
     """List the cells. The same options on the same machine always give the same cells.
 
@@ -102,9 +111,7 @@ def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm
     dtype = options.dtype or ("float32" if host else "bfloat16")
     if dtype not in DTYPE_BYTES:
         raise UsageError(f"unknown dtype {dtype!r}: expected one of {', '.join(DTYPE_BYTES)}")
-    first = options.first_bytes or 1 << 10
-    last = options.last_bytes or (first if options.first_bytes else (1 << 20 if host else 4 << 20))
-    wanted = sizes(first, last, options.factor)
+    wanted = _sizes_of(options, host=host)
     for size in wanted:
         if size % DTYPE_BYTES[dtype]:
             raise UsageError(f"size {size} is no whole number of {dtype} elements ({DTYPE_BYTES[dtype]} bytes each)")
@@ -115,6 +122,14 @@ def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm
         key = (cell.algorithm, cell.call.bytes)
         slots[key] = max(slots.get(key, 1), cell.calls)
     return Plan(tuple(algorithms), cells, _seconds(options, machine, algorithms, cells), slots)
+
+
+def _sizes_of(options: Options, *, host: bool) -> list[int]:
+    if options.sizes:
+        return sorted(dict.fromkeys(options.sizes))
+    first = options.first_bytes or 1 << 10
+    last = options.last_bytes or (first if options.first_bytes else (1 << 20 if host else 4 << 20))
+    return sizes(first, last, options.factor)
 
 
 def _cells_of(options: Options, machine: Machine, algorithm: Algorithm, call: Call) -> Iterable[Cell]:
@@ -140,6 +155,6 @@ def _seconds(options: Options, machine: Machine, algorithms: Sequence[Algorithm]
         algorithm = able[cell.algorithm]
         if algorithm.support(machine, cell.call):
             once = algorithm.cost_us(cell.call, machine) * cell.calls / 1e6
-            timed = options.iterations * once if options.iterations else max(_DEFAULT_SECONDS, 3 * once)
+            timed = options.iterations * once if options.iterations else max(seconds_per_cell(len(cells)), 3 * once)
             total += options.launches * (_CELL_OVERHEAD_S + timed + (options.warmup + 1) * once)
     return total if options.budget_s is None else min(total, options.budget_s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from collbench.algorithms.base import Algorithm
 from collbench.measure.group import GroupFailure
 from collbench.measure.placement import devices
-from collbench.measure.plan import Options, Plan
+from collbench.measure.plan import Options, Plan, seconds_per_cell
 from collbench.measure.progress import Progress
 from collbench.measure.team import Place, ServerPool, Team
 from collbench.results.records import Cell, Flag, Samples, Status
@@ -30,7 +30,6 @@ PATIENCE = 3
 """After so many cells in a row that hung or crashed, an algorithm's remaining cells are not run."""
 
 _LEAST, _MOST = 3, 2000
-_SECONDS = 0.3
 _MIN_SECONDS, _MAX_SECONDS = 0.02, 2.0
 _OVERHEAD_SHARE = 0.6
 """Part of a cell's share of the budget that is spent in timed iterations; the rest opens, fills and verifies."""
@@ -155,7 +154,7 @@ class Supervisor:
         return self._mps
 
     def _command(self, cell: Cell) -> dict[str, Any]:
-        seconds = _SECONDS
+        seconds = seconds_per_cell(len(self._plan.cells))
         if self._end is not None:
             share = (self._end - time.monotonic()) / max(1, self._left)
             seconds = min(_MAX_SECONDS, max(_MIN_SECONDS, _OVERHEAD_SHARE * share))

@@ -98,3 +98,8 @@ def test_impossible_options_are_refused(options: Options) -> None:
 
 def test_call_knows_its_elements() -> None:
     assert Call(14336, 8, dtype="bfloat16").count == 7168
+
+
+def test_listed_sizes_are_taken_as_they_are() -> None:
+    plan = make_plan(Options(sizes=(43008, 14336, 14336)), HOST, [algorithm("a")])
+    assert list(dict.fromkeys(cell.call.bytes for cell in plan.cells)) == [14336, 43008]

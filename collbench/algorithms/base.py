@@ -16,7 +16,7 @@ from collbench.topology.machine import Machine
 
 __all__ = ["Algorithm", "Proof", "Ranks", "Runner", "registry", "select"]
 
-_MODULES = ("nccl", "symmetric_memory", "gloo", "host")
+_MODULES = ("one_stage", "two_stage", "push", "islands", "staged_ring", "nccl", "symmetric_memory", "gloo", "host")
 _GROUP = "collbench.algorithms"
 
 

@@ -24,14 +24,16 @@ _EXTRA = "pip install 'collbench[cuda]'"
 
 def own_support(dtypes: tuple[str, ...], machine: Machine, call: Call) -> Support:
     """Whether a design of ours runs: one host, GPUs that reach each other, 2 to 16 ranks, 16 bytes to 8 MiB."""
-    refused = refuse(machine, call, dtypes) or _refuse_software(machine) or _refuse_call(call)
-    if refused is not None:
-        return refused
+    refusals = (refuse(machine, call, dtypes), _refuse_software(machine), _refuse_call(call), _refuse_reach(machine))
+    return next((refusal for refusal in refusals if refusal is not None), Support.yes())
+
+
+def _refuse_reach(machine: Machine) -> Support | None:
     if machine.hosts > 1:
         return Support.no(f"ranks on {machine.hosts} hosts: memory is shared within one host", "run on one host")
     if machine.facts.get("p2p") in {"ns", "off", "disabled"} and not ranks_share_gpu(machine):
         return Support.no("the GPUs cannot reach each other's memory (P2P is off)", "see collbench doctor about P2P")
-    return Support.yes()
+    return None
 
 
 def _refuse_software(machine: Machine) -> Support | None:

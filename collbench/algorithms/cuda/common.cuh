@@ -79,9 +79,9 @@ DI Ctx context(const Args* a, u32 block, u32 blocks) {
 }
 
 // --- epochs -------------------------------------------------------------------------------------------------------
-// `count` = epoch * 65536 + what blocks of the present call have added. The blocks of one call add 65536 together, each
-// after its last use of the epoch, so that every block of a call reads the same epoch, whatever the grids of the calls
-// before and after; no block waits for another, and the addition is off the critical path.
+// `count` = epoch * 65536 + what warps of the present call have added. The warps of one call add 65536 together, each
+// after its own read, so that every warp of a call reads the same epoch, whatever the grids of the calls before and
+// after; no block waits for another, and the addition is off the critical path.
 
 DI void begin(Ctx& c) {
   u64 count = 0, abort = 0;
@@ -93,20 +93,15 @@ DI void begin(Ctx& c) {
   c.dead = abort != 0;
 }
 
-DI void advance(const Ctx& c) {  // by one thread of each block, after a block_sync behind the last use of the epoch
+DI void advance(const Ctx& c) {  // by all threads, some time after begin()
+  warp_sync();
+  if (thread() % 32 != 0) return;
   const u64 mine = c.a->base[c.a->rank];
+  const u32 warps = (threads() + 31) / 32;
 #if BREAK == BLOCK_EPOCH
-  add_u64(mine + AT_BLOCK_EPOCH + c.block * 8, 65536);
+  add_u64(mine + AT_BLOCK_EPOCH + c.block * 8, thread() == 0 ? 65536 - (warps - 1) : 1);
 #endif
-  add_u64(mine + AT_COUNT, c.block == 0 ? 65536 - (c.blocks - 1) : 1);
-}
-
-DI void store_tail(const Ctx& c);
-
-DI void finish(const Ctx& c) {
-  store_tail(c);
-  block_sync();
-  if (thread() == 0) advance(c);
+  add_u64(mine + AT_COUNT, c.block == 0 && thread() == 0 ? 65536 - (c.blocks * warps - 1) : 1);
 }
 
 DI u32 set_of(u64 epoch, u32 sets) {

@@ -45,6 +45,8 @@ DI void islands(Ctx& c) {
     }
   }
 
+  advance(c);
+
   for (u32 j = c.first; me < a.owners && j < chunk; j += c.step) {
     const u32 i = me * chunk + j;
     if (i >= n) break;
@@ -103,5 +105,5 @@ DI void islands(Ctx& c) {
       rearm(from_owner(k));
     }
   }
-  finish(c);
+  store_tail(c);
 }

@@ -36,6 +36,8 @@ DI void one_stage(Ctx& c) {
     if (c.first == 0) put_u32(mine + AT_SIZES + 4 * set_of(c.epoch, 4), n);
   }
 
+  advance(c);
+
   for (u32 i = c.first; i < n; i += c.step) {
     if (i != c.first) own = clean(load(a.in, i));
     Vec r[W];
@@ -52,7 +54,7 @@ DI void one_stage(Ctx& c) {
       }
     }
   }
-  finish(c);
+  store_tail(c);
 }
 
 // Zero-copy: barrier, read every rank's input where it lies, barrier. The inputs were complete before the kernel began,
@@ -64,7 +66,10 @@ DI void one_stage_zero_copy(Ctx& c) {
   begin(c);
 #if BREAK != NO_START_BARRIER
   signal(c, AT_START);
+  advance(c);
   await(c, AT_START, START_BARRIER);
+#else
+  advance(c);
 #endif
   c.dead = block_or(c.dead);
   Vec result = filled(0);
@@ -82,7 +87,6 @@ DI void one_stage_zero_copy(Ctx& c) {
 #if BREAK != NO_END_BARRIER
   signal(c, AT_END);
 #endif
-  if (thread() == 0) advance(c);
   if (at < n && !c.dead) store(c, at, result);
 #if BREAK != NO_END_BARRIER
   await(c, AT_END, END_BARRIER);
@@ -113,7 +117,7 @@ DI void one_stage_flagged(Ctx& c) {
   if (thread() < W) fence_system();
 #endif
   c.dead = block_or(c.dead);
-  if (thread() == 0) advance(c);
+  advance(c);
   for (u32 i = c.first; i < n; i += c.step) {
     Vec r[W];
     if (i != c.first) own = load(a.in, i);

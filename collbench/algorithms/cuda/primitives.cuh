@@ -18,6 +18,7 @@ struct __align__(16) Vec {
 DI u32 thread() { return threadIdx.x; }
 DI u32 threads() { return blockDim.x; }
 DI void block_sync() { __syncthreads(); }
+DI void warp_sync() { __syncwarp(); }
 DI bool block_or(bool yes) { return __syncthreads_or(yes); }
 
 DI u64 clock_ns() {

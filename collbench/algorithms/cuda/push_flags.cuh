@@ -36,6 +36,7 @@ DI void push_flags(Ctx& c) {
         put_pair(a.base[peer] + set + slot(a.rank, peer) + (u64)i * 16, flag | low, flag | high);
       }
     }
+    if (round == 0) advance(c);
     for (u32 i = c.first; i < length; i += c.step) {
       const u32 at = (round * length + i) * 8;
       if (i != c.first || length > c.step) load_unit(low, high, a, at);
@@ -78,5 +79,4 @@ DI void push_flags(Ctx& c) {
     for (u32 k = 0; place >= length && k < W - 1; ++k) put_pair(mine + set + ((u64)k * a.cap + place) * 16, 0, 0);
   }
 #endif
-  finish(c);
 }

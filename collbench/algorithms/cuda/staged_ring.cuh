@@ -11,6 +11,7 @@ DI void staged_ring(Ctx& c) {
   const u32 previous = a.rank == 0 ? W - 1 : a.rank - 1;
   const u64 next = a.base[a.rank + 1 == W ? 0 : a.rank + 1];
   begin(c);
+  advance(c);
   const u64 gather = (u64)(W - 1) * PARTS * slot * 16;
   const u64 set = a.data + set_of(c.epoch, 2) * (gather + (u64)(W - 1) * slot * 16);
 
@@ -53,5 +54,5 @@ DI void staged_ring(Ctx& c) {
       if (!c.dead) store(c, k * chunk + j, result);
     }
   }
-  finish(c);
+  store_tail(c);
 }

@@ -48,6 +48,8 @@ DI void two_stage(Ctx& c) {
     if (c.first == 0) put_u32(mine + AT_SIZES + 4 * set_of(c.epoch, 4), chunk);
   }
 
+  advance(c);
+
   for (u32 j = c.first; j < chunk; j += c.step) {
     const u32 i = a.rank * chunk + j;
     if (i >= n) break;
@@ -94,7 +96,7 @@ DI void two_stage(Ctx& c) {
       if (PUSH) rearm(at(k));
     }
   }
-  finish(c);
+  store_tail(c);
 }
 
 // Zero-copy: barrier, reduce my chunk by reads, barrier, gather the others' sums by reads. The sums lie in one buffer:
@@ -131,7 +133,7 @@ DI void two_stage_zero_copy(Ctx& c) {
   if (thread() < W) fence_system();
 #endif
   c.dead = block_or(c.dead);
-  if (thread() == 0) advance(c);
+  advance(c);
   for (u32 j = c.first; j < chunk && !c.dead; j += c.step) {
     Vec r[W];
 #pragma unroll

@@ -26,7 +26,7 @@ struct Fiber {
   std::vector<char> stack;
 };
 static std::vector<Fiber> fibers;
-static std::vector<Barrier> barriers;  // [rank * blocks + block]
+static std::vector<Barrier> barriers, warps;  // [rank * blocks + block], and 16 per block
 static ucontext_t scheduler;
 static Fiber* current;
 static unsigned per_block, blocks_of_rank, favoured;
@@ -62,6 +62,16 @@ DI bool block_or(bool yes) {
   return b.result;
 }
 DI void block_sync() { block_or(false); }
+DI void warp_sync() {  // of up to 32 threads
+  const unsigned warp = current->thread / 32, left = per_block - warp * 32, size = left < 32 ? left : 32;
+  Barrier& b = warps[(current->rank * blocks_of_rank + current->block) * 16 + warp];
+  const unsigned generation = b.generation;
+  if (++b.arrived == size) {
+    b.arrived = 0, ++b.generation;
+  } else {
+    while (b.generation == generation) leave();
+  }
+}
 DI u64 clock_ns() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

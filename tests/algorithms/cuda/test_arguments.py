@@ -70,10 +70,10 @@ def test_halves() -> None:
     assert [halves(n).text for n in (2, 4, 5)] == ["0,1", "0,1;2,3", "0,1;2,3,4"]
 
 
-@given(epoch=st.integers(0, (1 << 48) - 1), blocks=st.integers(1, 64), order=st.randoms(use_true_random=False))
-def test_every_block_of_a_call_reads_its_epoch(epoch: int, blocks: int, order: object) -> None:
-    """Blocks add 65536 together, each after its own read: all read one epoch, whatever their order."""
-    parts = [65536 - (blocks - 1)] + [1] * (blocks - 1)
+@given(epoch=st.integers(0, (1 << 48) - 1), warps=st.integers(1, 1024), order=st.randoms(use_true_random=False))
+def test_every_warp_of_a_call_reads_its_epoch(epoch: int, warps: int, order: object) -> None:
+    """Warps add 65536 together, each after its own read: all read one epoch, whatever their order."""
+    parts = [65536 - (warps - 1)] + [1] * (warps - 1)
     order.shuffle(parts)  # type: ignore[attr-defined]
     count = first_count(epoch)
     for part in parts:

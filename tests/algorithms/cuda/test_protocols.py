@@ -82,7 +82,7 @@ def test_a_wait_names_its_peer_and_stops_all_ranks(emulate: Emulate) -> None:
 def test_sums_agree_with_float64(
     emulate: Emulate, kernel: str, world_size: int, count: int, seed: int, blocks: int
 ) -> None:
-    """Any size, signed zeros, mixed magnitudes: within rounding of float64, same bits everywhere, nothing written behind."""
+    """Any size, signed zeros, mixed magnitudes: close to float64, same bits everywhere, nothing written behind."""
     setting = small(kernel, world_size)
     count = min(count, 175) if kernel == "push_flags" else count
     rng = np.random.default_rng(seed)

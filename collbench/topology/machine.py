@@ -17,10 +17,9 @@ class Machine:
     """What `Algorithm.support` may ask.
 
     `software` maps names to versions as text, absent where not installed: `python`, `numpy`, `torch`, `cuda` (runtime
-    that torch was built for), `driver`, `nccl` (the library really loaded), `cuda-core`, `nvrtc`, ... `facts` holds what
-    else was found out, as text: `p2p` (`ok`, `ns`, ...), `p2p_atomics`, `multicast`, `mps`, `arch` (`sm_90`), `host_arch`
-    (`x86_64`), `memory_gib`, `numa_nodes`. `hosts` counts nodes; `ranks` is the world size; `share_gpu` says that several
-    ranks use one GPU on purpose.
+    that torch was built for), `driver`, `nccl`, `cuda-core`, ... `facts` holds what else was found out, as text: `p2p`
+    (`ok`, `ns`, ...), `p2p_atomics`, `multicast`, `arch` (`sm_90`), `host_arch` (`x86_64`), `memory_gib`, `numa_nodes`.
+    `hosts` counts nodes; `ranks` is the world size; `share_gpu` says that several ranks use one GPU on purpose.
     """
 
     topology: Topology

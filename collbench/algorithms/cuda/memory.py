@@ -41,8 +41,14 @@ class SharedRegion:
     def __enter__(self) -> Self:
         try:
             self._open()
+        except (DriverError, MemoryError):
+            # every rank has been told and is here: peers that mapped nothing could leave no word
+            self._unmap()
+            self.ranks.barrier()
+            self._free()
+            raise
         except BaseException:
-            self._close(wait=False)
+            self._unmap()
             raise
         return self
 
@@ -50,7 +56,8 @@ class SharedRegion:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del kind, error, trace
-        self._close(wait=True)
+        self._unmap()
+        self._free_when_left()
 
     def write(self, offset: int, data: bytes) -> None:
         """Copy bytes into this rank's region."""
@@ -104,19 +111,24 @@ class SharedRegion:
                 text = f"rank {rank} cannot {verb} {self.size} shared bytes: {entry['error']}"
                 raise MemoryError(text) if entry["memory"] == "True" else DriverError(text)
 
-    def _close(self, *, wait: bool) -> None:
-        opened, self._opened = self._opened, {}
+    def _unmap(self) -> None:
+        opened, self._opened, self.bases = self._opened, {}, ()
         for base in opened.values():
             with contextlib.suppress(DriverError, MemoryError):  # a context that has failed frees everything itself
                 call("cuMemsetD32", base + AT_CLOSED + 8 * self.ranks.rank, 1, 1)
                 call("cuCtxSynchronize")
                 call("cuIpcCloseMemHandle", base)
-        own, self._own, self.bases = self._own, 0, ()
-        if own == 0:
-            return
+
+    def _free(self) -> None:
+        own, self._own = self._own, 0
         with contextlib.suppress(DriverError, MemoryError):
-            if not wait or self._peers_have_left(own):
+            if own:
                 call("cuMemFree", own)
+
+    def _free_when_left(self) -> None:
+        with contextlib.suppress(DriverError, MemoryError):
+            if self._own and self._peers_have_left(self._own):
+                self._free()
 
     def _peers_have_left(self, own: int) -> bool:
         limit = time.monotonic() + min(_LEAVE_S, self.ranks.deadline_s)

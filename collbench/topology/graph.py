@@ -69,8 +69,8 @@ class Link:
     """One direction of a link.
 
     `generation` x `width` is what the link can do (for NVLink: version and number of links; 0 where unknown),
-    `current_*` what it does now: idle GPUs downtrain, so the two are kept apart. `capacity_gbps` is payload in GB/s (1e9 bytes) of
-    this direction, `latency_us` one way; both None where nobody has said. `provenance` says who did.
+    `current_*` what it does now: idle GPUs downtrain, so the two are kept apart. `capacity_gbps` is payload in GB/s
+    (1e9 bytes) of this direction, `latency_us` one way; both None where nobody has said. `provenance` says who did.
     """
 
     src: str

@@ -5,6 +5,8 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
 
 from collbench.topology import pcie
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
@@ -12,6 +14,8 @@ from collbench.topology.nccl_fabric import join_fabric
 from collbench.topology.xml_tree import Element, read_tree
 
 __all__ = ["EXTENSION", "read"]
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
 
 EXTENSION = "collbench"
 """Element with the nodes and links that NCCL's own elements cannot express; NCCL skips elements of unknown names."""
@@ -261,7 +265,7 @@ def _kind_of(pci: Element) -> NodeKind | None:
     return named
 
 
-def _member(kinds: type, item: Element) -> "LinkKind | NodeKind":
+def _member(kinds: type[_Kind], item: Element) -> _Kind:
     try:
         return kinds(item.get("kind"))
     except ValueError:

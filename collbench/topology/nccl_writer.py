@@ -214,8 +214,8 @@ def _losses(topology: Topology, back: Topology, rest: Iterable[str]) -> list[str
     gone = [link for link in stated if held.get(_key(link)) != link.capacity_gbps]
     losses = []
     if gone:
-        names = ", ".join(f"{link.src}->{link.dst} {link.capacity_gbps:g} GB/s" for link in gone[:4])
-        losses.append(f"capacities per direction of {len(gone)} links: {names}{', ...' if len(gone) > 4 else ''}")  # noqa: PLR2004 - a line of text
+        some = ", ".join(f"{link.src}->{link.dst} {link.capacity_gbps:g} GB/s" for link in gone[:4])
+        losses.append(f"capacities per direction of {len(gone)} links: {some}{', ...' if len(gone) > 4 else ''}")  # noqa: PLR2004 - a line of text
     late = sum(link.latency_us is not None for link in topology.links)
     losses += [f"latencies of {late} links"] if late else []
     losses += ["where capacities and latencies come from"] if gone or late else []

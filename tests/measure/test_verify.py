@@ -51,8 +51,8 @@ def reduce(ranks: list[_Rank], order: list[int]) -> None:
         total = ranks[order[0]].inputs(slot)["x"] + 0
         for rank in order[1:]:
             total = total + ranks[rank].inputs(slot)["x"]
-        for rank in ranks:
-            rank.outputs(slot)["y"][:] = total
+        for runner in ranks:
+            runner.outputs(slot)["y"][:] = total
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

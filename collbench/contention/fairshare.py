@@ -150,10 +150,10 @@ def _fill(link: Ints, flow: Ints, coefficient: Floats, limits: Floats, weight: F
     while link.size:
         total = np.bincount(link, demand, limits.size)
         level = np.divide(room, total, out=np.full(limits.size, np.inf), where=total > 0)[link]
-        starts = np.flatnonzero(np.r_[True, flow[1:] != flow[:-1]])
+        starts = np.concatenate(([0], np.flatnonzero(flow[1:] != flow[:-1]) + 1))
         ids = flow[starts]
         lowest = np.minimum.reduceat(level, starts)
-        own = np.repeat(lowest, np.diff(np.r_[starts, flow.size]))
+        own = np.repeat(lowest, np.diff(starts, append=flow.size))
         tight = level <= own * (1 + _TIE)
         # a link is full first if it is the tightest of every flow that it carries
         full = np.bincount(link, ~tight, limits.size) == 0

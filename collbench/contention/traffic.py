@@ -24,10 +24,14 @@ __all__ = [
 
 
 class Move(StrEnum):
-    """Who moves the bytes: the source by posted writes, or the destination by reads (a round trip)."""
+    """Who moves the bytes: the source by posted writes, or the destination by reads (a round trip).
+
+    `host`: through the memory of the source's processor, written by the source and read by the destination.
+    """
 
     PUSH = "push"
     PULL = "pull"
+    HOST = "host"
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,8 @@ def _note(panel: Panel, shown: Sequence[Series]) -> str:
         parts.append(
             f"Floor: {low if low == high else f'{low} to {high}'} us; it is shaded where it reaches into the figure."
         )
-    if len(panel.calls) > 1:
-        parts.append("Chains of different length stand side by side; the legend names the shorter ones.")
+    most = max(panel.calls)
+    shorter = [f"{one.name} {min(one.calls)}" for one in shown if min(one.calls) < most]
+    if shorter:
+        parts.append(f"Chains are shorter than {most} calls where memory or time ask for it: {', '.join(shorter)}.")
     return " ".join(parts)

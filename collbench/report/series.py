@@ -51,20 +51,20 @@ class Point:
 class Series:
     """One curve.
 
-    `index` numbers the algorithms of the run, so that colour and marker are the same in every panel; `fewer` is the
-    number of calls where it is not that of the panel's longest chain, else 0.
+    `index` numbers the algorithms of the run, so that colour and marker are the same in every panel; `calls` are the
+    lengths of its chains, which may be shorter at large sizes.
     """
 
     algorithm: str
     variant: str
-    fewer: int
+    calls: tuple[int, ...]
     index: int
     points: tuple[Point, ...]
 
     @property
     def name(self) -> str:
         """What the legend says."""
-        return " ".join(filter(None, (self.algorithm, self.variant, f"({self.fewer} calls)" if self.fewer else "")))
+        return " ".join(filter(None, (self.algorithm, self.variant)))
 
     def at(self, size: int) -> Point | None:
         """The point of that message size."""
@@ -145,21 +145,19 @@ def _field(row: Mapping[str, Any], name: str) -> str:
 
 
 def _curves(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> list[Series]:
-    """Curves of one panel, fastest first."""
-    most = max(row["calls"] for row in rows)
-    curves: dict[tuple[str, str, int], list[Point]] = {}
+    """Curves of one panel, fastest first. Of several chains of one size, the longest is drawn; the table has all."""
+    curves: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for row in rows:
-        curves.setdefault((row["algorithm"], row["variant"], row["calls"]), []).append(_point(row, spread))
+        at = curves.setdefault((row["algorithm"], row["variant"]), {})
+        if row["bytes"] not in at or at[row["bytes"]]["calls"] < row["calls"]:
+            at[row["bytes"]] = row
     found = [
         Series(
-            clean(algorithm),
-            clean(variant),
-            calls if calls != most else 0,
-            0,
-            tuple(sorted(points, key=lambda p: p.bytes)),
+            clean(algorithm), clean(variant), tuple(sorted({row["calls"] for row in at.values()})), 0,
+            tuple(_point(at[size], spread) for size in sorted(at)),
         )
-        for (algorithm, variant, calls), points in curves.items()
-    ]
+        for (algorithm, variant), at in curves.items()
+    ]  # fmt: skip
     return sorted(found, key=_slowness(found))
 
 

@@ -14,7 +14,7 @@ from collbench.testing import synthetic_run
 
 def _series(name: str, times: dict[int, float], flags: tuple[str, ...] = ()) -> Series:
     points = tuple(Point(size, us, Spread(us, us), None, None, flags) for size, us in times.items())
-    return Series(name, "", 0, 0, points)
+    return Series(name, "", (122,), 0, points)
 
 
 def _panel(*series: Series) -> Panel:
@@ -74,7 +74,7 @@ def test_what_lies_below_the_floor_does_not_win() -> None:
 
 def test_intervals_decide_ties_where_there_are_some() -> None:
     def one(name: str, us: float, low: float, high: float) -> Series:
-        return Series(name, "", 0, 0, (Point(1, us, Spread(us, us, (low, high)), None, None, ()),))
+        return Series(name, "", (122,), 0, (Point(1, us, Spread(us, us, (low, high)), None, None, ()),))
 
     apart = _panel(one("a", 1.0, 0.99, 1.005), one("b", 1.02, 1.01, 1.03))
     near = _panel(one("a", 1.0, 0.9, 1.2), one("b", 1.15, 1.1, 1.3))

@@ -9,7 +9,7 @@ def _panel(count: int, floor: float | None = None, predicted: float | None = Non
         return Point(size, us, Spread(us * 0.9, us * 1.1), floor, predicted, ())
 
     curves = tuple(
-        Series(f"a{i}", "", 0, i, tuple(point(size, (i + 1) * size / 500) for size in (1024, 4096)))
+        Series(f"a{i}", "", (122,), i, tuple(point(size, (i + 1) * size / 500) for size in (1024, 4096)))
         for i in range(count)
     )
     return Panel("eager", "chained", (122,), {}, curves)

@@ -37,9 +37,13 @@ def _scaled(row: Row, name: str, factors: Sequence[Parameter], load: dict[int, f
     return Row(name, gbps, sd, any(f.is_prior for f in factors), load, row.link)
 
 
+def _efficiency(known: Parameters, name: str, link: Link) -> Parameter:
+    """The factor of that name, of the link's class where there is one."""
+    return known.get(f"efficiency.{name}.{link.link_class}") or known[f"efficiency.{name}"]
+
+
 def lossy(real: Sequence[Row], known: Parameters, gpus: Sequence[str], flows: Sequence[Flow]) -> list[Row]:
     """Real links with what stores, loads and opposite writes cost on PCIe."""
-    store, load, duplex = (known[f"efficiency.{word}"] for word in ("store", "load", "duplex"))
     writes = {(r.link.src, r.link.dst) for r in real if r.link and any(flows[f].move is not Move.PULL for f in r.load)}
     found = []
     for row in real:
@@ -48,9 +52,11 @@ def lossy(real: Sequence[Row], known: Parameters, gpus: Sequence[str], flows: Se
         if link.kind is LinkKind.PCIE:
             moves = {(flows[f].move, gpus[flows[f].src] == link.src, gpus[flows[f].dst] == link.dst) for f in row.load}
             if {(link.src, link.dst), (link.dst, link.src)} <= writes:
-                factors.append(duplex)
-            factors += [store] * any(move is not Move.PULL and sends for move, sends, _ in moves)
-            factors += [load] * any(move is Move.PULL and reads for move, _, reads in moves)
+                factors.append(_efficiency(known, "duplex", link))
+            if any(move is not Move.PULL and sends for move, sends, _ in moves):
+                factors.append(_efficiency(known, "store", link))
+            if any(move is Move.PULL and reads for move, _, reads in moves):
+                factors.append(_efficiency(known, "load", link))
         least = min(factors, key=lambda factor: factor.value, default=None)
         found.append(_scaled(row, row.name, [least], row.load) if least else row)
     return found
@@ -73,7 +79,7 @@ def dense(
             continue
         word = "load" if pulls else "store"
         names = [word, f"dense_{word}"] if row.link.kind is LinkKind.PCIE else ["dense_nvlink"]
-        factors = [known[f"efficiency.{name}"] for name in names]
+        factors = [_efficiency(known, name, row.link) for name in names]
         found.append(_scaled(row, f"{row.name} (dense)", factors, mine))
     return found
 
@@ -91,12 +97,14 @@ def half_duplex(real: Sequence[Row], known: Parameters) -> list[Row]:
     return found
 
 
-def windows(known: Parameters, gpus: Sequence[str], flows: Sequence[Flow], trips_us: Mapping[Pair, float]) -> list[Row]:
-    """Virtual links for the bytes that each reader has in flight: rate x round trip, summed over its reads."""
+def windows(
+    known: Parameters, gpus: Sequence[str], flows: Sequence[Flow], routes: Routes, trips_us: Mapping[Pair, float]
+) -> list[Row]:
+    """Virtual links for the bytes that each reader has in flight over PCIe: rate x round trip, summed."""
     window = known["window.bytes"]
     readers = defaultdict[int, dict[int, float]](dict)
     for number, flow in enumerate(flows):
-        if flow.move is Move.PULL:
+        if flow.move is Move.PULL and any(link.kind is LinkKind.PCIE for link in routes[flow.src, flow.dst, flow.move]):
             readers[flow.dst][number] = trips_us[flow.src, flow.dst, flow.move]
     return [
         Row(f"reads of {gpus[rank]}", window.value / 1e3, window.sd, window.is_prior, load)

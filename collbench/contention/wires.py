@@ -162,7 +162,7 @@ class Wires:
         slow = lossy(real, known, gpus, flows)
         slow += [*dense(real, known, gpus, flows, routes), *half_duplex(real, known)]
         efficient = shared if slow == real else _stage(slow, size, shared)
-        limits = windows(known, gpus, flows, {pair: trip.us for pair, trip in trips.items()})
+        limits = windows(known, gpus, flows, routes, {pair: trip.us for pair, trip in trips.items()})
         return port, shared, efficient, _stage([*slow, *limits], size, efficient) if limits else efficient
 
     def _is_port(self, link: Link) -> bool:

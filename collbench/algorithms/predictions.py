@@ -1,0 +1,200 @@
+"""Predictions of every algorithm on a topology, where they cross, and predictions for the cells of a run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from collbench.algorithms.base import Algorithm, registry
+from collbench.contention.floor import floor
+from collbench.contention.parameters import Parameters
+from collbench.contention.predict import Model, Prediction, shared_gpu
+from collbench.contention.traffic import Schedule
+from collbench.errors import CollbenchError, UsageError
+from collbench.results.records import Call, Cell, Fabric, Mode, Run, Support
+from collbench.topology.graph import LinkKind, Topology
+from collbench.topology.machine import Machine
+
+__all__ = ["Crossover", "Forecast", "predictions_of", "predictor"]
+
+_SOFTWARE = {"torch": "2.13.0", "cuda": "13.0", "nccl": "2.30.7", "cuda-core": "1.0", "cuda-bindings": "13.0"}
+"""What a machine is assumed to have when only its topology is known."""
+
+_FAR = (Fabric.PCIE, Fabric.NVLINK, Fabric.MIXED, Fabric.NETWORK)
+
+
+@dataclass(frozen=True, slots=True)
+class Crossover:
+    """From `bytes` on, `after` is faster than `before`, which is the fastest below."""
+
+    bytes: int
+    before: str
+    after: str
+
+
+class Forecast:
+    """Every algorithm that could run on a topology, predicted; `left_out` says why others are not.
+
+    Raises:
+        UsageError: one rank, or fewer GPUs than ranks.
+        TopologyError: ranks without a route, PCIe links that form a cycle.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        ranks: int | None = None,
+        mode: Mode = Mode.GRAPH,
+        dtype: str = "bfloat16",
+        algorithms: Sequence[Algorithm] | None = None,
+        parameters: Parameters | None = None,
+    ) -> None:
+        self.ranks = len(topology.gpus) if ranks is None else ranks
+        if not 1 < self.ranks <= len(topology.gpus):
+            name = topology.name or "(unnamed)"
+            raise UsageError(f"{self.ranks} ranks on topology {name} with {len(topology.gpus)} GPUs: 2 or more fit")
+        self.topology, self.mode, self.dtype = topology, mode, dtype
+        self.model = Model(topology, parameters, self.ranks)
+        self.left_out: dict[str, str] = {}
+        self.algorithms = [a for a in algorithms or registry().values() if self._kept(a)]
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """What the ranks share, from the links that they use."""
+        kinds = {link.kind for a, b in self._pairs() for link in self.model.wires.route(a, b)}
+        if LinkKind.NETWORK in kinds:
+            return Fabric.NETWORK
+        fast = kinds & {LinkKind.NVLINK, LinkKind.XGMI}
+        return Fabric.PCIE if not fast else Fabric.MIXED if kinds - fast else Fabric.NVLINK
+
+    def _pairs(self) -> Iterable[tuple[int, int]]:
+        return ((a, b) for a in range(self.ranks) for b in range(self.ranks) if a != b)
+
+    def _kept(self, algorithm: Algorithm) -> bool:
+        reason = self._why_not(algorithm)
+        if reason:
+            self.left_out[algorithm.name] = reason
+        return not reason
+
+    def _why_not(self, algorithm: Algorithm) -> str:
+        if algorithm.device != "cuda":
+            return "it runs on processors, whose scheduling the model does not know"
+        if algorithm.name == "nccl_auto":
+            return "what NCCL chooses is not modelled: see the forced rows"
+        machine = Machine(
+            self.topology, self.fabric, self.ranks, software=_SOFTWARE, facts={"p2p": "ok", "arch": "sm_90"}
+        )
+        support: Support = algorithm.support(machine, self.call(1 << 16, algorithm))
+        return "" if support else support.reason
+
+    def call(self, size_bytes: int, algorithm: Algorithm) -> Call:
+        """The call that an algorithm is predicted for."""
+        return Call(size_bytes, self.ranks, algorithm.collective, dtype=self.dtype)
+
+    def schedule(self, algorithm: Algorithm, size_bytes: int) -> Schedule:
+        """Its traffic."""
+        return algorithm.traffic(self.call(size_bytes, algorithm), self.topology)
+
+    def predict(self, algorithm: Algorithm, size_bytes: int) -> Prediction:
+        """One algorithm at one size."""
+        return self.model.predict(self.schedule(algorithm, size_bytes), self.mode)
+
+    def rows(self, sizes: Iterable[int]) -> list[dict[str, Any]]:
+        """Rows of `collbench predict --json`, by size, fastest first."""
+        found = []
+        for size in sizes:
+            rows = [self._row(algorithm, size) for algorithm in self.algorithms]
+            found += sorted(rows, key=lambda row: (row["total_us"], row["algorithm"]))
+        return found
+
+    def _row(self, algorithm: Algorithm, size_bytes: int) -> dict[str, Any]:
+        schedule = self.schedule(algorithm, size_bytes)
+        prediction = self.model.predict(schedule, self.mode)
+        low, high = prediction.interval_us
+        model = prediction.row()
+        limit = floor(schedule, self.topology, self.fabric, self.mode, ranks=self.ranks)
+        return {
+            "topology": self.topology.name, "algorithm": algorithm.name, "bytes": size_bytes,
+            "total_us": model["total_us"], "low_us": low, "high_us": high, "terms_us": model["terms_us"],
+            "bottleneck": model["bottleneck"], "floor_us": limit.us, "prior_share": model["prior_share"],
+        }  # fmt: skip
+
+    def crossovers(self, first: int, last: int) -> list[Crossover]:
+        """Where the fastest algorithm changes between two sizes.
+
+        Every prediction grows in proportion to the bytes, so the fastest of them is one and the same between two sizes
+        at which it is the fastest, and halving the range finds every change.
+        """
+        found: list[Crossover] = []
+        if self.algorithms and first < last:
+            step = self.call(first, self.algorithms[0]).itemsize
+            self._cross(self._worth_a_look(first, last), first, last, step, found)
+        return found
+
+    def _worth_a_look(self, first: int, last: int) -> list[Algorithm]:
+        """Algorithms that no other one beats at both ends."""
+        ends = {a.name: (self.predict(a, first).total_us, self.predict(a, last).total_us) for a in self.algorithms}
+        kept: list[Algorithm] = []
+        for one in sorted(self.algorithms, key=lambda a: (ends[a.name], a.name)):
+            if not kept or ends[one.name][1] < ends[kept[-1].name][1]:
+                kept.append(one)
+        return kept
+
+    def _cross(self, among: Sequence[Algorithm], low: int, high: int, step: int, found: list[Crossover]) -> None:
+        before, after = self._fastest(among, low), self._fastest(among, high)
+        middle = (low + high) // 2 // step * step
+        if before == after:
+            return
+        if middle <= low:
+            found.append(Crossover(high, before, after))
+            return
+        self._cross(among, low, middle, step, found)
+        self._cross(among, middle, high, step, found)
+
+    def _fastest(self, among: Sequence[Algorithm], size_bytes: int) -> str:
+        return min((self.predict(a, size_bytes).total_us, a.name) for a in among)[1]
+
+
+class _Predictor:
+    """Predicts cells of one run; None where the model has no parameters that mean something."""
+
+    def __init__(self, run: Run, parameters: Parameters | None) -> None:
+        self.run, self.parameters, self.known = run, parameters, registry()
+        self.machine = Machine.from_dict(run.machine)
+        self._models: dict[int, Model | None] = {}
+
+    def __call__(self, cell: Cell) -> Prediction | None:
+        algorithm = self.known.get(cell.algorithm)
+        if algorithm is None or algorithm.device != "cuda" or algorithm.name == "nccl_auto":
+            return None
+        try:
+            schedule = algorithm.traffic(cell.call, self.machine.topology)
+            if self.run.fabric is Fabric.SHARED_GPU:
+                return shared_gpu(schedule, cell.call.world_size, self.parameters) if cell.mode is Mode.GRAPH else None
+            model = self._model(cell.call.world_size) if self.run.fabric in _FAR else None
+            return model.predict(schedule, cell.mode) if model else None
+        except CollbenchError:
+            return None
+
+    def _model(self, ranks: int) -> Model | None:
+        if ranks not in self._models:
+            few = ranks > len(self.machine.topology.gpus)
+            self._models[ranks] = None if few else Model(self.machine.topology, self.parameters, ranks)
+        return self._models[ranks]
+
+
+def predictor(run: Run, parameters: Parameters | None = None) -> _Predictor:
+    """What predicts the cells of a run: `predictor(run)(cell)` gives a `Prediction`, or None.
+
+    None for ranks on processors, algorithms that are not installed here, what NCCL chooses by itself, eager calls on a
+    shared GPU, and topologies on which ranks have no route.
+    """
+    return _Predictor(run, parameters)
+
+
+def predictions_of(run: Run, parameters: Parameters | None = None) -> Mapping[str, float]:
+    """Predicted microseconds per call by `cell_id`; cells that the model cannot predict are left out."""
+    predict = predictor(run, parameters)
+    found = {cell.cell_id: predict(cell) for cell in run.cells}
+    return {cell_id: prediction.total_us for cell_id, prediction in found.items() if prediction is not None}

@@ -1,0 +1,178 @@
+"""`collbench predict`: how long every algorithm takes on a topology, and why."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from collbench.algorithms.predictions import Forecast
+    from collbench.topology.graph import Topology
+
+__all__ = ["add_parser", "run"]
+
+_FIRST, _LAST, _FACTOR = "1K", "4M", 4
+
+
+def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "predict",
+        help="predict every algorithm on a topology, term by term, with the link that binds",
+        description="Predict how long an all-reduce takes on a topology, without a GPU: every algorithm at every size.",
+        epilog="FILE is a machine file, what collbench topo --json wrote, or the name of a machine that comes with "
+        "collbench. Terms are microseconds and add up to total_us; prior is the part that rests on assumptions.",
+    )
+    add = parser.add_argument
+    add("--topology", metavar="FILE", help="the machine")
+    add("--compare", nargs="+", metavar="FILE", help="two machines side by side, or one beside --topology")
+    add("-b", dest="first", metavar="BYTES", help=f"smallest message (alone: the only one); default {_FIRST}")
+    add("-e", dest="last", metavar="BYTES", help=f"largest message; default {_LAST}")
+    add("-f", dest="factor", type=int, default=_FACTOR, metavar="N", help=f"factor between sizes; default {_FACTOR}")
+    add("--nproc", type=int, metavar="N", help="ranks; default one per GPU")
+    add("--algorithms", default="all", metavar="NAMES", help="families (own, symm, nccl), names or all, by commas")
+    add("--mode", choices=("graph", "eager"), default="graph", help="captured in a CUDA graph or launched each time")
+    add("--json", action="store_true", help="print the rows as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry it out; gives the exit code.
+
+    Raises:
+        UsageError: options that contradict each other or name nothing.
+        TopologyError: a file that cannot be read or makes no sense.
+    """
+    sizes = _sizes(args)
+    forecasts = [_forecast(name, args) for name in _machines(args)]
+    rows = [forecast.rows(sizes) for forecast in forecasts]
+    if args.json:
+        _print_json(forecasts, rows, sizes)
+    elif args.compare:
+        _print_comparison(forecasts, rows)
+    else:
+        _print_table(forecasts[0], rows[0], sizes)
+    return 0
+
+
+def _machines(args: argparse.Namespace) -> list[str]:
+    from collbench.errors import UsageError
+
+    names = [args.topology] * bool(args.topology) + (args.compare or [])
+    expected = 2 if args.compare else 1
+    if len(names) != expected:
+        said = "no machine" if not names else f"{len(names)} machine(s)"
+        raise UsageError(f"predict with {said}: give --topology FILE, or --compare with two files in all")
+    return names
+
+
+def _sizes(args: argparse.Namespace) -> list[int]:
+    from collbench.measure.plan import sizes
+    from collbench.units import parse_bytes
+
+    first = parse_bytes(args.first or _FIRST)
+    last = parse_bytes(args.last) if args.last else first if args.first else parse_bytes(_LAST)
+    return sizes(first, last, args.factor)
+
+
+def _forecast(name: str, args: argparse.Namespace) -> "Forecast":
+    from collbench.algorithms.base import registry, select
+    from collbench.algorithms.predictions import Forecast
+    from collbench.errors import UsageError
+    from collbench.results.records import Mode
+
+    chosen = select(args.algorithms, registry())
+    forecast = Forecast(_read(name), ranks=args.nproc, mode=Mode(args.mode), algorithms=chosen)
+    if not forecast.algorithms:
+        why = "; ".join(f"{known}: {reason}" for known, reason in forecast.left_out.items())
+        raise UsageError(f"--algorithms {args.algorithms}: none can be predicted on {name} ({why})")
+    return forecast
+
+
+def _read(name: str) -> "Topology":
+    import json
+
+    from collbench.topology import catalog
+    from collbench.topology.graph import Topology, TopologyError
+
+    path = catalog.find(name)
+    if path.suffix != ".json":
+        return catalog.load(path)
+    try:
+        return Topology.from_dict(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise TopologyError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise TopologyError(f"{path}: no JSON: {error}") from error
+
+
+def _print_json(forecasts: "Sequence[Forecast]", rows: Sequence[Sequence[Mapping[str, Any]]], sizes: list[int]) -> None:
+    import json
+    from dataclasses import asdict
+
+    from collbench.results.records import SCHEMA
+
+    crossings = [
+        {"topology": one.topology.name, **asdict(cross)}
+        for one in forecasts
+        for cross in one.crossovers(sizes[0], sizes[-1])
+    ]
+    left_out = {one.topology.name: one.left_out for one in forecasts}
+    data = {"schema": SCHEMA, "kind": "predict", "rows": [row for part in rows for row in part]}
+    print(json.dumps(data | {"crossovers": crossings, "left_out": left_out}, indent=1, allow_nan=False))
+
+
+def _print_table(forecast: "Forecast", rows: Sequence[Mapping[str, Any]], sizes: list[int]) -> None:
+    from collbench.units import format_us
+
+    terms = [name for name in rows[0]["terms_us"] if any(row["terms_us"][name] >= _SHOWN_US for row in rows)]
+    head = ["algorithm", "bytes", "total_us", *terms, "floor_us", "prior", "bottleneck"]
+    lines = [
+        [
+            row["algorithm"], str(row["bytes"]), format_us(row["total_us"]),
+            *(format_us(row["terms_us"][name]) for name in terms), format_us(row["floor_us"]),
+            f"{row['prior_share']:.0%}", _link(row["bottleneck"]),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    print(f"{forecast.topology.name}: {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}")
+    _print_columns([head, *lines])
+    for cross in forecast.crossovers(sizes[0], sizes[-1]):
+        print(f"from {cross.bytes} bytes on, {cross.after} is faster than {cross.before}")
+
+
+_SHOWN_US = 0.005
+
+
+def _print_comparison(forecasts: "Sequence[Forecast]", rows: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    from collbench.units import format_us
+
+    before = {(row["algorithm"], row["bytes"]): row for row in rows[0]}
+    print(f"A = {forecasts[0].topology.name}, {forecasts[0].ranks} ranks")
+    print(f"B = {forecasts[1].topology.name}, {forecasts[1].ranks} ranks")
+    lines = [["algorithm", "bytes", "A_us", "B_us", "change", "bottleneck of A", "bottleneck of B"]]
+    for row in rows[1]:
+        old = before.get((row["algorithm"], row["bytes"]))
+        if old is not None:
+            change = f"{row['total_us'] / old['total_us'] - 1:+.0%}"
+            times = [format_us(old["total_us"]), format_us(row["total_us"])]
+            name, size = row["algorithm"], str(row["bytes"])
+            lines.append([name, size, *times, change, _link(old["bottleneck"]), _link(row["bottleneck"])])
+    _print_columns(lines)
+
+
+def _link(bottleneck: Mapping[str, Any] | None) -> str:
+    if bottleneck is None:
+        return "-"
+    flows = bottleneck["flows"]
+    return f"{bottleneck['link']} ({flows} flow{'s' if flows > 1 else ''})"
+
+
+def _print_columns(lines: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as needed; numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    numeric = [all(cell[:1] in "0123456789-+" for cell in column[1:]) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(line, widths, numeric, strict=True)
+        print("  ".join(f"{text:>{width}}" if right else f"{text:<{width}}" for text, width, right in cells).rstrip())

@@ -54,12 +54,9 @@ def _refuse_call(call: Call) -> Support | None:
 
 
 def environment(machine: Machine) -> Mapping[str, str]:
-    """Variables of the workers: the groups of ranks below one switch, and kernels loaded before anybody waits."""
+    """Variable of the workers: the groups of ranks below one switch, as `Islands.parse` reads them."""
     groups = islands_of(machine.topology, machine.ranks)
-    return {
-        "COLLBENCH_ISLANDS": ";".join(",".join(map(str, group)) for group in groups),
-        "CUDA_MODULE_LOADING": "EAGER",
-    }
+    return {"COLLBENCH_ISLANDS": ";".join(",".join(map(str, group)) for group in groups)}
 
 
 def cost_us(call: Call, machine: Machine) -> float:

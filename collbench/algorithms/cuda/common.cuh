@@ -154,12 +154,13 @@ DI void take(Ctx& c, Vec* r, u32 need, At at, u32 phase, u32 index, u32 empty = 
   Spin spin{0, 0};
   while (true) {
 #pragma unroll
-    for (int k = 0; k < N; ++k) get_vec_if(r[k], at(k), (need >> k) & 1);
+    for (int k = 0; k < N; ++k) get_vec_if(r[k], at(k), need & (1u << k));
+    u32 left = 0;
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (((need >> k) & 1) && arrived(r[k], empty)) need &= ~(1u << k);
-    }
-    if (need == 0 || c.dead || give_up(c, spin, who ? who : need, phase, index)) break;
+    for (int k = 0; k < N; ++k) left |= arrived(r[k], empty) ? 0 : 1u << k;
+    need &= left;
+    if (__builtin_expect(need == 0, 1)) break;
+    if (c.dead || __builtin_expect(give_up(c, spin, who ? who : need, phase, index), 0)) break;
   }
 }
 
@@ -220,16 +221,19 @@ DI void rearm(u64 at, u32 empty = EMPTY) {
 #endif
 }
 
-DI void add_word(Sum* s, u32 word) {
+// `fresh` begins a sum instead of adding to one.
+DI void add_word(Sum* s, u32 word, bool fresh = false) {
 #if DTYPE == BFLOAT16
-  s[0] += as_float(word << 16), s[1] += as_float(word & 0xffff0000u);
+  const Sum part[2] = {as_float(word << 16), as_float(word & 0xffff0000u)};
 #elif DTYPE == FLOAT16
-  s[0] += half_to_float(word & 0xffffu), s[1] += half_to_float(word >> 16);
+  const Sum part[2] = {half_to_float(word & 0xffffu), half_to_float(word >> 16)};
 #elif DTYPE == FLOAT32
-  s[0] += as_float(word);
+  const Sum part[1] = {as_float(word)};
 #else
-  s[0] += word;
+  const Sum part[1] = {word};
 #endif
+#pragma unroll
+  for (u32 k = 0; k < PER_WORD; ++k) s[k] = fresh ? part[k] : s[k] + part[k];
 }
 
 DI u32 narrow_word(const Sum* s) {
@@ -244,9 +248,9 @@ DI u32 narrow_word(const Sum* s) {
 #endif
 }
 
-DI void add(Sum* s, const Vec& v) {
+DI void add(Sum* s, const Vec& v, bool fresh = false) {
 #pragma unroll
-  for (u32 k = 0; k < 4; ++k) add_word(s + k * PER_WORD, v.w[k]);
+  for (u32 k = 0; k < 4; ++k) add_word(s + k * PER_WORD, v.w[k], fresh);
 }
 
 DI Vec narrow(const Sum* s) {
@@ -261,8 +265,13 @@ DI void zero(Sum* s) {
   for (u32 k = 0; k < LANES; ++k) s[k] = 0;
 }
 
-// Sum of r[k] over the ranks of `mask`, in rank order: the same bits on every rank.
-DI void sum_ranks(Sum* s, const Vec* r, u32 mask = ALL) {
+// Sum of r[k] in rank order: the same bits on every rank.
+DI void sum_ranks(Sum* s, const Vec* r) {
+#pragma unroll
+  for (int k = 0; k < W; ++k) add(s, r[k], k == 0);
+}
+
+DI void sum_some(Sum* s, const Vec* r, u32 mask) {
   zero(s);
 #pragma unroll
   for (int k = 0; k < W; ++k) {

@@ -55,7 +55,7 @@ DI void islands(Ctx& c) {
     auto from_member = [&](u32 k) { return mine + place(beside(a.index[k], me), j); };
     take<W>(c, r, a.members & ~self, from_member, ISLAND_SCATTER, i);
     Sum s[LANES], total[LANES];
-    sum_ranks(s, r, a.members);
+    sum_some(s, r, a.members);
 #pragma unroll
     for (u32 k = 0; k < W; ++k) {
       if (((a.members & ~self) >> k) & 1) rearm(from_member(k));
@@ -95,7 +95,6 @@ DI void islands(Ctx& c) {
     for (u32 k = 0; k < W; ++k) need |= (u32)(a.index[k] * chunk + j < n) << k;
     need &= a.owners_mask & ~self;
     Vec r[W];
-    same(r, filled(0));
     auto from_owner = [&](u32 k) { return mine + sums + place(a.index[k], j); };
     take<W>(c, r, need, from_owner, ISLAND_GATHER, j);
 #pragma unroll

@@ -39,11 +39,11 @@ DI void one_stage(Ctx& c) {
   advance(c);
 
   for (u32 i = c.first; i < n; i += c.step) {
-    if (i != c.first) own = clean(load(a.in, i));
+    if (PUSH && i != c.first) own = clean(load(a.in, i));
     Vec r[W];
-    same(r, own);
+    if (PUSH) same(r, own);
     auto at = [&](u32 k) { return PUSH ? mine + set + ((u64)k * a.cap + i) * 16 : a.base[k] + set + (u64)i * 16; };
-    take<W>(c, r, ALL & ~(1u << a.rank), at, ONE_STAGE, i);
+    take<W>(c, r, PUSH ? ALL & ~(1u << a.rank) : ALL, at, ONE_STAGE, i);
     Sum s[LANES];
     sum_ranks(s, r);
     if (!c.dead) store(c, i, narrow(s));

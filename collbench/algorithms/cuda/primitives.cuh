@@ -28,11 +28,11 @@ DI u64 clock_ns() {
 }
 
 // Loads `v` where `yes`, else leaves it alone: predicated, so that all loads of a poll are in flight together.
-DI void get_vec_if(Vec& v, u64 at, bool yes) {
+DI void get_vec_if(Vec& v, u64 at, u32 yes) {
   asm volatile(
       "{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4]; }"
       : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3])
-      : "l"(at), "r"((u32)yes));
+      : "l"(at), "r"(yes));
 }
 
 DI Vec get_vec(u64 at) {
@@ -50,10 +50,10 @@ DI void put_vec(u64 at, const Vec& v) {
 }
 
 // Two 8-byte words, each indivisible: what a pair of flagged words needs.
-DI void get_pair_if(u64& a, u64& b, u64 at, bool yes) {
+DI void get_pair_if(u64& a, u64& b, u64 at, u32 yes) {
   asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.relaxed.sys.global.v2.u64 {%0,%1}, [%2]; }"
                : "+l"(a), "+l"(b)
-               : "l"(at), "r"((u32)yes));
+               : "l"(at), "r"(yes));
 }
 
 DI void put_pair(u64 at, u64 a, u64 b) {
@@ -75,10 +75,19 @@ DI void add_u64(u64 at, u64 v) { asm volatile("red.relaxed.gpu.global.add.u64 [%
 DI bool claim(u64 at) { return atomicCAS((u32*)at, 0u, 1u) == 0u; }
 DI void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-DI Vec load_plain(u64 at) { return *(const Vec*)at; }
+DI Vec load_plain(u64 at) {
+  Vec v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+               : "l"(at));
+  return v;
+}
 DI u32 load_plain_u32(u64 at) { return *(const u32*)at; }
 DI u32 load_plain_u16(u64 at) { return *(const unsigned short*)at; }
-DI void store_plain(u64 at, const Vec& v) { *(Vec*)at = v; }
+DI void store_plain(u64 at, const Vec& v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(at), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+               : "memory");
+}
 DI void store_plain_u32(u64 at, u32 v) { *(u32*)at = v; }
 DI void store_plain_u16(u64 at, u32 v) { *(unsigned short*)at = (unsigned short)v; }
 

@@ -48,7 +48,7 @@ DI void push_flags(Ctx& c) {
       while (true) {
 #pragma unroll
         for (u32 k = 0; k < W; ++k) {
-          get_pair_if(x[k], y[k], mine + set + slot(k, a.rank) + (u64)i * 16, (need >> k) & 1);
+          get_pair_if(x[k], y[k], mine + set + slot(k, a.rank) + (u64)i * 16, need & (1u << k));
         }
 #pragma unroll
         for (u32 k = 0; k < W; ++k) {

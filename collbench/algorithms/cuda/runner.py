@@ -171,7 +171,13 @@ class OwnRunner(Runner):
         given = os.environ.get("COLLBENCH_OWN_LAUNCH")
         if given:
             return Choice(parse_launch(given, self.kernels))
-        launches = [launch for kernel in self.kernels for launch in self._candidates(torch, kernel, sharing)]
+        early = (False, True) if self._may_start_early(torch) else (False,)
+        launches = [
+            launch
+            for kernel in self.kernels
+            for pdl in early
+            for launch in self._candidates(torch, kernel, sharing, pdl=pdl)
+        ]
         if not launches:
             raise NotImplementedError(f"not one block of each of {sharing} ranks fits on this GPU together")
         self._use(launches[0])
@@ -180,8 +186,7 @@ class OwnRunner(Runner):
             return Choice(launches[0])
         return best(launches, lambda launch: self._graph_us(torch, launch), self.ranks.exchange)
 
-    def _candidates(self, torch: Any, kernel: str, sharing: int) -> list[Launch]:  # noqa: ANN401 - the module
-        pdl = self._pdl(torch)
+    def _candidates(self, torch: Any, kernel: str, sharing: int, *, pdl: bool) -> list[Launch]:  # noqa: ANN401 - module
         function = self._function(torch, kernel, pdl=pdl)
         processors = int(torch.cuda.get_device_properties(self.ranks.device).multi_processor_count)
         call, kept = self.call, 2 if pdl else 1  # with pdl the next kernel's blocks wait beside this one's
@@ -193,7 +198,8 @@ class OwnRunner(Runner):
         grids = candidates(items, most, max_threads(call.world_size), call.world_size)
         return [Launch(kernel, grid.blocks, grid.threads, pdl) for grid in grids]
 
-    def _pdl(self, torch: Any) -> bool:  # noqa: ANN401 - the module, imported lazily
+    def _may_start_early(self, torch: Any) -> bool:  # noqa: ANN401 - the module, imported lazily
+        """Programmatic dependent launch is asked for, and there: off by default, since a hang was seen with it once."""
         major, minor = torch.cuda.get_device_capability(self.ranks.device)
         return os.environ.get("COLLBENCH_OWN_PDL") == "1" and 10 * major + minor >= _PDL_SINCE
 

@@ -8,7 +8,6 @@ the slowest rank's median. It is a workbench for kernels: the sweep verifies, in
 import argparse
 import json
 import multiprocessing
-import os
 import statistics
 import sys
 import time
@@ -181,7 +180,6 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> int:
     """Time; see the module's text. Exit status 1 if a rank failed or a sum was wrong."""
     options = _options(words)
-    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     context = multiprocessing.get_context("spawn")
     pairs = [context.Pipe() for _ in range(options.world_size)]
     processes = [

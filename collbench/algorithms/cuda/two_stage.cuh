@@ -30,7 +30,7 @@ DI void two_stage(Ctx& c) {
 #pragma unroll
     for (u32 k = 0; k < W; ++k) {
       const Vec v = clean(x[k]);
-      if (k == a.rank) {
+      if (PUSH && k == a.rank) {
         if (j == c.first) own = v;
       } else if (k * chunk + j < n) {
         put_vec(PUSH ? a.base[k] + place(a.rank, j) : mine + place(k, j), v);
@@ -53,11 +53,11 @@ DI void two_stage(Ctx& c) {
   for (u32 j = c.first; j < chunk; j += c.step) {
     const u32 i = a.rank * chunk + j;
     if (i >= n) break;
-    if (j != c.first) own = clean(load(a.in, i));
+    if (PUSH && j != c.first) own = clean(load(a.in, i));
     Vec r[W];
-    same(r, own);
+    if (PUSH) same(r, own);
     auto at = [&](u32 k) { return PUSH ? mine + place(k, j) : a.base[k] + place(a.rank, j); };
-    take<W>(c, r, ALL & ~(1u << a.rank), at, SCATTER, i);
+    take<W>(c, r, PUSH ? ALL & ~(1u << a.rank) : ALL, at, SCATTER, i);
     Sum s[LANES];
     sum_ranks(s, r);
     const Vec result = clean(narrow(s));
@@ -86,7 +86,6 @@ DI void two_stage(Ctx& c) {
     for (u32 k = 0; k < W; ++k) need |= (u32)(k != a.rank && k * chunk + j < n) << k;
     const u32 mask = need;
     Vec r[W];
-    same(r, own);
     auto at = [&](u32 k) { return PUSH ? mine + sums + place(k, j) : a.base[k] + sums + place(0, j); };
     take<W>(c, r, need, at, GATHER, j);
 #pragma unroll

@@ -77,7 +77,7 @@ DI u64 clock_ns() {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (u64)t.tv_sec * 1000000000u + (u64)t.tv_nsec;
 }
-DI void get_vec_if(Vec& v, u64 at, bool yes) {
+DI void get_vec_if(Vec& v, u64 at, u32 yes) {
   if (!yes) return;
   for (int k = 0; k < 4; ++k) maybe_switch(), v.w[k] = ((volatile u32*)at)[k];
 }
@@ -90,7 +90,7 @@ DI void put_vec(u64 at, const Vec& v) {
   const unsigned from = draw() % 4;
   for (unsigned k = 0; k < 4; ++k) maybe_switch(), ((volatile u32*)at)[(from + k) % 4] = v.w[(from + k) % 4];
 }
-DI void get_pair_if(u64& a, u64& b, u64 at, bool yes) {
+DI void get_pair_if(u64& a, u64& b, u64 at, u32 yes) {
   if (!yes) return;
   maybe_switch(), a = ((volatile u64*)at)[0], maybe_switch(), b = ((volatile u64*)at)[1];
 }

@@ -25,8 +25,8 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         "topo",
         help="show GPUs, switches, root ports, sockets and the links between them",
         description="Show what the machine is: devices, links with their present and best speed, groups of GPUs.",
-        epilog="A capture is the output of nvidia-smi topo -m or -p2p, nvidia-smi nvlink -s, lspci -tv or -vv, numactl -H, or\n"
-        "a topology file of NCCL or hwloc.",
+        epilog="A capture is the output of nvidia-smi topo -m or -p2p, nvidia-smi nvlink -s, lspci -tv or -vv,\n"
+        "numactl -H, or a topology file of NCCL or hwloc.",
     )
     parser.add_argument(
         "--from", dest="origin", metavar="FILE",

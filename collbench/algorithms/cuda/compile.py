@@ -166,8 +166,10 @@ def _compiler() -> str:
 
 def _user_cache() -> Path:
     given = os.environ.get("COLLBENCH_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(given) if given else base / "collbench" / "kernels"
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() may raise
+    return Path(base) / "collbench" / "kernels"
 
 
 def _private(folder: Path) -> Path | None:

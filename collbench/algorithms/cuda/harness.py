@@ -6,16 +6,19 @@ Needs one GPU, cuda-core and numpy; no torch, no MPS. Every wait has a deadline.
 
 import argparse
 import json
+import multiprocessing
+import os
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from collbench.algorithms.cuda.arguments import Islands
-from collbench.algorithms.cuda.compile import KERNELS
+from collbench.algorithms.cuda.compile import KERNELS, compile_kernel
 from collbench.algorithms.cuda.driver import call
 from collbench.algorithms.cuda.virtual import Outcome, Setting, Step, VirtualRanks, device_arch, use_device
 from collbench.results.records import DTYPE_BYTES
@@ -82,7 +85,10 @@ def replay(setting: Setting, calls: int, seed: int = 1, delay_ns: int = 3000) ->
     with VirtualRanks(setting) as ranks:
         for done in range(0, calls, _CHUNK):
             count = min(_CHUNK, calls - done)
-            outcome = ranks.play(steps_of(setting, count, seed + done, delay_ns))
+            steps = steps_of(setting, count, seed + done, delay_ns)
+            outcome = ranks.play(steps)
+            if outcome.checked != setting.elements(steps):
+                raise RuntimeError(f"{outcome.checked} elements were checked, not {setting.elements(steps)}")
             if outcome.wrong or outcome.errors:
                 break
     return outcome, done + count
@@ -157,6 +163,25 @@ def check_deadline(setting: Setting) -> tuple[bool, str]:
     ring = setting.kernel in {"staged_ring", "islands"}  # they wait for whom the absent one keeps waiting, too
     ok = bool(outcome.errors) and (absent in named or ring) and outcome.seconds < 10 * setting.deadline_s + 1
     return ok, text
+
+
+def _settings(options: argparse.Namespace) -> Iterator[Setting]:
+    """Every build that the checks need, to be compiled in parallel before the first of them."""
+    for kernel in options.kernels:
+        for dtype in options.dtypes or _dtypes(kernel):
+            for world_size in options.world_sizes:
+                if dtype != "int32" or kernel == "push_flags":
+                    yield Setting(kernel, world_size, dtype, 16)
+        if not options.no_controls:
+            dtype = "int32" if kernel == "push_flags" else "bfloat16"
+            yield from (Setting(kernel, 4, dtype, 16, broken=rule) for rule in _APPLIES if kernel in _APPLIES[rule])
+
+
+def _compile_all(options: argparse.Namespace, arch: str) -> int:
+    """Fill the disk cache from several processes: they never touch the device."""
+    variants = [s.variant(arch) for s in _settings(options)]
+    with ProcessPoolExecutor(min(16, os.cpu_count() or 1), multiprocessing.get_context("spawn")) as pool:
+        return len([None for _ in pool.map(compile_kernel, variants)])
 
 
 def check_all(options: argparse.Namespace) -> Iterator[Finding]:
@@ -252,7 +277,9 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"no CUDA device: {str(error).splitlines()[0]}", file=sys.stderr)  # noqa: T201 - a program's output
         return 3
     with use_device():
-        print(f"arch {device_arch()}", flush=True)  # noqa: T201 - a program's output
+        built = _compile_all(options, device_arch())
+        spent = time.monotonic() - begin
+        print(f"arch {device_arch()}: {built} kernels built in {spent:.0f} s", flush=True)  # noqa: T201 - same
         for finding in check_all(options):
             findings.append(finding)
             f = finding

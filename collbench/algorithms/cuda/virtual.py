@@ -59,6 +59,10 @@ class Setting:
     broken: int = 0
     islands: Islands | None = None
 
+    def variant(self, arch: str) -> Variant:
+        """The build that plays it."""
+        return Variant(self.kernel, self.world_size, self.dtype, arch, virtual=True, broken=self.broken)
+
     @property
     def groups(self) -> Islands:
         """The islands in use."""
@@ -84,6 +88,10 @@ class Setting:
         """One rank's memory."""
         return self.in_offset + 2 * self.slot_bytes
 
+    def elements(self, steps: Sequence[Step]) -> int:
+        """Elements that all ranks look at when these calls are checked."""
+        return self.world_size * sum(int(step.bytes) // DTYPE_BYTES[self.dtype] for step in steps)
+
     def step(self, size_bytes: int, blocks: int, seed: int = 0, delay_ns: int = 0) -> Step:
         """One call."""
         size = size_bytes // DTYPE_BYTES[self.dtype] * DTYPE_BYTES[self.dtype]
@@ -92,8 +100,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a play showed: elements that were off, the first of them, expired waits, seconds on the GPU."""
+    """What a play showed: elements looked at, elements off, the first of these, expired waits, seconds."""
 
+    checked: int
     wrong: int
     first: str
     errors: tuple[ErrorRecord, ...]
@@ -111,15 +120,15 @@ def fill_records(setting: Setting, bases: Sequence[int]) -> Any:  # noqa: ANN401
     return records
 
 
-def read_wrong(data: bytes, world_size: int) -> tuple[int, str]:
-    """Count of wrong elements over all ranks, and words about the first of some rank (layout of virtual.cuh)."""
-    total, first = 0, ""
+def read_wrong(data: bytes, world_size: int) -> tuple[int, int, str]:
+    """Elements looked at and wrong over all ranks, and words about the first of some rank (layout of virtual.cuh)."""
+    checked, total, first = 0, 0, ""
     for rank in range(world_size):
-        count, claimed, at, index, found, expected = struct.unpack_from("<QIIIII", data, rank * _COUNTERS)
-        total += count
+        count, claimed, at, index, found, expected, seen = struct.unpack_from("<QIIIIIxxxxQ", data, rank * _COUNTERS)
+        total, checked = total + count, checked + seen
         if claimed and not first:
             first = f"rank {rank}, call {at - 1}, element {index}: bits {found:#x}, expected {expected:#x}"
-    return total, first
+    return checked, total, first
 
 
 class VirtualRanks:
@@ -134,9 +143,7 @@ class VirtualRanks:
         s = self.setting
         with contextlib.ExitStack() as stack:
             self._close = stack
-            made = compile_kernel(
-                Variant(s.kernel, s.world_size, s.dtype, device_arch(), virtual=True, broken=s.broken)
-            )
+            made = compile_kernel(s.variant(device_arch()))
             self._function = Function(made.cubin, made.variant.entry)
             stack.callback(self._function.close)
             self._slab = self._allocate(s.world_size * s.region_bytes)
@@ -182,9 +189,9 @@ class VirtualRanks:
         values = (self._records, place, len(steps), s.blocks, self._counters, self._wrong, int(fill), absent)
         self._launch(values)
         seconds = time.monotonic() - begin
-        total, first = read_wrong(_read(self._wrong, _COUNTERS * s.world_size), s.world_size)
+        counts = read_wrong(_read(self._wrong, _COUNTERS * s.world_size), s.world_size)
         records = (read_error(_read(base, 128)) for base in self._bases)
-        return Outcome(total, first, tuple(record for record in records if record), seconds)
+        return Outcome(*counts, tuple(record for record in records if record), seconds)
 
     def reduce(self, inputs: Sequence[bytes], blocks: int, poison: int = 0xFFFFFFFF) -> list[bytes]:
         """One call with the ranks' own bytes; gives their outputs, which start poisoned."""

@@ -68,8 +68,9 @@ class Emulation:
             self.records, (Step * len(steps))(*steps), len(steps), s.blocks, s.threads, counters.ctypes.data,
             wrong.ctypes.data, int(fill), seed,
         )  # fmt: skip
-        total, first = read_wrong(wrong.tobytes(), s.world_size)
-        return Outcome(total, first, tuple(self.errors()), 0.0)
+        counts = read_wrong(wrong.tobytes(), s.world_size)
+        assert counts[0] == (s.elements(steps) if fill else 0)
+        return Outcome(*counts, tuple(self.errors()), 0.0)
 
     def errors(self) -> list[ErrorRecord]:
         """Expired waits of all ranks."""

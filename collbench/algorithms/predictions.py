@@ -20,6 +20,9 @@ __all__ = ["Crossover", "Forecast", "predictions_of", "predictor"]
 _SOFTWARE = {"torch": "2.13.0", "cuda": "13.0", "nccl": "2.30.7", "cuda-core": "1.0", "cuda-bindings": "13.0"}
 """What a machine is assumed to have when only its topology is known."""
 
+_MOST_RANKS = 256
+"""All pairs of them are as many flows as the model takes in one phase."""
+
 _FAR = (Fabric.PCIE, Fabric.NVLINK, Fabric.MIXED, Fabric.NETWORK)
 
 
@@ -36,7 +39,7 @@ class Forecast:
     """Every algorithm that could run on a topology, predicted; `left_out` says why others are not.
 
     Raises:
-        UsageError: one rank, or fewer GPUs than ranks.
+        UsageError: one rank, fewer GPUs than ranks, or more than 256 ranks.
         TopologyError: ranks without a route, PCIe links that form a cycle.
     """
 
@@ -54,6 +57,8 @@ class Forecast:
         if not 1 < self.ranks <= len(topology.gpus):
             name = topology.name or "(unnamed)"
             raise UsageError(f"{self.ranks} ranks on topology {name} with {len(topology.gpus)} GPUs: 2 or more fit")
+        if self.ranks > _MOST_RANKS:
+            raise UsageError(f"{self.ranks} ranks: predictions are made for at most {_MOST_RANKS}: give --nproc")
         self.topology, self.mode, self.dtype = topology, mode, dtype
         self.model = Model(topology, parameters, self.ranks)
         self.left_out: dict[str, str] = {}
@@ -118,6 +123,7 @@ class Forecast:
             "topology": self.topology.name, "algorithm": algorithm.name, "bytes": size_bytes,
             "total_us": model["total_us"], "low_us": low, "high_us": high, "terms_us": model["terms_us"],
             "bottleneck": model["bottleneck"], "floor_us": limit.us, "prior_share": model["prior_share"],
+            "notes": list(prediction.notes),
         }  # fmt: skip
 
     def crossovers(self, first: int, last: int) -> list[Crossover]:

@@ -138,6 +138,8 @@ def _print_table(forecast: "Forecast", rows: Sequence[Mapping[str, Any]], sizes:
     ]  # fmt: skip
     print(f"{forecast.topology.name}: {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}")
     _print_columns([head, *lines])
+    for note in sorted({f"{row['algorithm']}: {note}" for row in rows for note in row["notes"]}):
+        print(note)
     for cross in forecast.crossovers(sizes[0], sizes[-1]):
         print(f"from {cross.bytes} bytes on, {cross.after} is faster than {cross.before}")
 

@@ -124,10 +124,11 @@ class Model:
         found, known = _Sum(), self.parameters
         launch = known[f"launch.{mode}"]
         found.use("launch", launch.value * schedule.launches, launch)
-        worst, notes = (0.0, Stage()), list[str]()
+        worst, unknown = (0.0, Stage()), 0
         for phase in schedule.phases:
             cost, largest = self.wires.cost(phase)
             self._phase(found, schedule, phase, cost, largest)
+            unknown = max(unknown, cost.unlimited)
             shared = cost.stages[STAGES.index("shared")]
             worst = max(worst, (shared.us * largest, shared), key=lambda pair: pair[0])
         rate = known["reduce.gbps"]
@@ -135,7 +136,12 @@ class Model:
             found.use("reduce", schedule.reduce_bytes / rate.value / 1e3, rate)
         self._base(found, schedule)
         stage = worst[1]
-        return found.result(Bottleneck(stage.link, stage.flows, stage.gbps) if stage.link else None, tuple(notes))
+        notes = (
+            (f"{unknown} flows use links of unknown capacity only: moving their bytes takes no time here",)
+            if unknown
+            else ()
+        )
+        return found.result(Bottleneck(stage.link, stage.flows, stage.gbps) if stage.link else None, notes)
 
     def _phase(self, found: _Sum, schedule: Schedule, phase: Phase, cost: Cost, largest: float) -> None:
         if not phase.flows:

@@ -58,13 +58,17 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a phase costs on its wires: the farthest and the mean flight of its flows and flags, and the stages."""
+    """What a phase costs on its wires: the farthest and the mean flight of its flows and flags, and the stages.
+
+    `unlimited` counts flows all of whose links are of unknown capacity.
+    """
 
     farthest: Latency = Latency()
     mean: Latency = Latency()
     flag: Latency = Latency()
     peers: int = 0
     kind: str = "pcie"
+    unlimited: int = 0
     stages: tuple[Stage, ...] = (Stage(),) * len(STAGES)
 
 
@@ -140,9 +144,12 @@ class Wires:
             partners[dst].add(src)
         mean = sum(trips.values(), Latency()).times(1 / len(trips))
         nvlink = all(link.kind is LinkKind.NVLINK for links in routes.values() for link in links)
+        unlimited = sum(
+            all(self._capacity(link) is None for link in routes[f.src, f.dst, f.move]) for f in flows if f.bytes
+        )
         return Cost(
             max(trips.values(), key=lambda one: one.us), mean, max(there.values(), key=lambda one: one.us),
-            max(map(len, partners.values())), "nvlink" if nvlink else "pcie",
+            max(map(len, partners.values())), "nvlink" if nvlink else "pcie", unlimited,
             self._stages(flows, routes, trips, scale),
         )  # fmt: skip
 

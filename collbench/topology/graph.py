@@ -84,6 +84,10 @@ class Link:
     latency_us: float | None = None
     provenance: str = ""
 
+    def __hash__(self) -> int:
+        """Ends alone: links are looked up by the thousand, and equal ones have equal ends."""
+        return hash((self.src, self.dst))
+
     @property
     def link_class(self) -> str:
         """Name of what it can do: `pcie5x16`, `nvlink4x18`, `socket`, `memory`, `network`; `pcie` where unknown."""

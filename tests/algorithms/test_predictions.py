@@ -1,0 +1,131 @@
+"""Predictions of all algorithms on a topology, crossovers, and predictions for the cells of a run."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from collbench.algorithms.base import registry
+from collbench.algorithms.predictions import Forecast, predictions_of, predictor
+from collbench.errors import UsageError
+from collbench.results.records import Call, Cell, Fabric, Mode, Run
+from collbench.topology import catalog
+from collbench.topology.graph import Topology, TopologyError
+from collbench.topology.machine import Machine
+
+MACHINE = "two-flat-gen5-switches"
+
+
+def topology(name: str = MACHINE) -> Topology:
+    return catalog.load(catalog.find(name))
+
+
+def run_of(*cells: Cell, fabric: Fabric = Fabric.PCIE, machine: Topology | None = None) -> Run:
+    whole = Machine(topology() if machine is None else machine, fabric, 8)
+    return Run(
+        run_id="r", created="2026-01-01T00:00:00Z", command=(), version="0", fabric=fabric, world_size=8, launches=1,
+        cells=cells, machine=whole.as_dict(),
+    )  # fmt: skip
+
+
+def cell(algorithm: str, mode: Mode = Mode.GRAPH, size: int = 43_008) -> Cell:
+    return Cell(algorithm, Call(size, 8), mode, 122)
+
+
+def test_every_gpu_algorithm_is_predicted_or_left_out_with_a_reason() -> None:
+    forecast = Forecast(topology())
+    names = {a.name for a in forecast.algorithms}
+    assert names | forecast.left_out.keys() == registry().keys()
+    assert not names & forecast.left_out.keys()
+    assert {"one_stage_pull", "push", "islands", "nccl_ring_ll"} <= names
+    assert "processors" in forecast.left_out["host_ring"]
+    assert "multicast" in forecast.left_out["symm_multimem"]
+    assert "not modelled" in forecast.left_out["nccl_auto"]
+
+
+def test_rows_come_by_size_and_fastest_first() -> None:
+    rows = Forecast(topology()).rows([1024, 43_008])
+    assert [row["bytes"] for row in rows] == sorted(row["bytes"] for row in rows)
+    small = [row["total_us"] for row in rows if row["bytes"] == 1024]
+    assert small == sorted(small)
+
+
+def test_a_crossover_is_where_the_faster_one_changes() -> None:
+    """At the size named the new one is faster; one element below the old one is."""
+    forecast = Forecast(topology())
+    by_name = {a.name: a for a in forecast.algorithms}
+    crossings = forecast.crossovers(1024, 4 << 20)
+    assert len(crossings) >= 2
+    for cross in crossings:
+        before, after = by_name[cross.before], by_name[cross.after]
+        assert forecast.predict(after, cross.bytes).total_us <= forecast.predict(before, cross.bytes).total_us
+        below = cross.bytes - 2
+        assert forecast.predict(before, below).total_us <= forecast.predict(after, below).total_us
+    assert [c.after for c in crossings[:-1]] == [c.before for c in crossings[1:]]
+
+
+def test_what_is_not_known_is_said() -> None:
+    """Links without a capacity of their own or of their class: the row says that bytes cost nothing."""
+    bare = replace(topology(), links=tuple(replace(x, capacity_gbps=None, generation=0) for x in topology().links))
+    rows = Forecast(bare).rows([1024])
+    assert all("unknown capacity only" in row["notes"][0] for row in rows)
+    assert all(row["bottleneck"] is None for row in rows)
+    assert all(row["notes"] == [] for row in Forecast(topology()).rows([1024]))
+
+
+def test_crossovers_are_those_that_a_fine_search_finds() -> None:
+    forecast = Forecast(topology())
+    fastest = [forecast.rows([size])[0]["algorithm"] for size in range(1024, 1 << 19, 8192)]
+    changes = [b for a, b in itertools.pairwise(fastest) if a != b]
+    assert [c.after for c in forecast.crossovers(1024, 1024 + 8192 * (len(fastest) - 1))] == changes
+
+
+def test_no_crossover_at_one_size() -> None:
+    assert Forecast(topology()).crossovers(1024, 1024) == []
+
+
+@pytest.mark.parametrize(("name", "fabric"), [(MACHINE, Fabric.PCIE), ("nvswitch-8gpu", Fabric.NVLINK)])
+def test_the_fabric_is_what_ranks_use(name: str, fabric: Fabric) -> None:
+    assert Forecast(topology(name)).fabric is fabric
+
+
+@pytest.mark.parametrize("ranks", [0, 1, 9])
+def test_ranks_that_do_not_fit(ranks: int) -> None:
+    with pytest.raises(UsageError, match=rf"{ranks} ranks on topology {MACHINE} with 8 GPUs"):
+        Forecast(topology(), ranks=ranks)
+
+
+def test_fewer_ranks_stay_below_one_switch() -> None:
+    """Four ranks do not use the processor."""
+    rows = Forecast(topology(), ranks=4).rows([43_008])
+    assert all("root" not in row["bottleneck"]["link"] for row in rows)
+
+
+def test_cells_of_a_run_are_predicted() -> None:
+    run = run_of(cell("push"), cell("push", Mode.EAGER), cell("host_ring", Mode.EAGER), cell("nccl_auto"), cell("gone"))
+    found = predictions_of(run)
+    assert found.keys() == {run.cells[0].cell_id, run.cells[1].cell_id}
+    row = next(r for r in Forecast(topology()).rows([43_008]) if r["algorithm"] == "push")
+    assert found[run.cells[0].cell_id] == row["total_us"]
+
+
+def test_nothing_is_said_of_ranks_on_processors() -> None:
+    assert predictions_of(run_of(cell("push"), fabric=Fabric.HOST)) == {}
+
+
+def test_a_shared_gpu_is_predicted_without_links() -> None:
+    """Captured calls only: what an eager launch costs there is not known."""
+    one = replace(topology("nvswitch-8gpu"), links=())
+    run = run_of(cell("push"), cell("push", Mode.EAGER), fabric=Fabric.SHARED_GPU, machine=one)
+    assert predictions_of(run).keys() == {run.cells[0].cell_id}
+    prediction = predictor(run)(run.cells[0])
+    assert prediction is not None
+    assert prediction.bottleneck is None
+
+
+def test_a_run_on_a_topology_without_routes_has_no_predictions() -> None:
+    """The sweep's rows stay; the error belongs to `collbench predict`."""
+    apart = replace(topology(), links=())
+    assert predictions_of(run_of(cell("push"), machine=apart)) == {}
+    with pytest.raises(TopologyError, match="no route"):
+        Forecast(apart)

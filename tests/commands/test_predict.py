@@ -1,0 +1,158 @@
+"""`collbench predict`, as its users call it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Shell = Callable[..., subprocess.CompletedProcess[str]]
+STORY = ("predict", "--topology", "two-flat-gen5-switches.toml", "-b", "43008")
+
+ROW = {
+    "topology", "algorithm", "bytes", "total_us", "low_us", "high_us", "terms_us", "bottleneck", "floor_us",
+    "prior_share", "notes",
+}  # fmt: skip
+
+
+def test_the_one_stage_rows_name_the_path_between_the_switches(collbench: Shell) -> None:
+    """With the sixteen flows that share it."""
+    done = collbench(*STORY)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()[2:]}
+    for name in ("one_stage_pull", "one_stage_pull_buffered", "push"):
+        assert lines[name].endswith("switch0 -> root0 (16 flows)")
+        assert lines[name].split()[1] == "43008"
+
+
+def test_json_rows_have_the_shape_that_was_promised(collbench: Shell) -> None:
+    done = collbench(*STORY, "--json")
+    data = json.loads(done.stdout)
+    assert (data["schema"], data["kind"]) == ("collbench/1", "predict")
+    for row in data["rows"]:
+        assert set(row) == ROW
+        assert sum(row["terms_us"].values()) == pytest.approx(row["total_us"], rel=1e-12)
+        assert row["floor_us"] <= row["low_us"] < row["total_us"] < row["high_us"]
+        assert set(row["bottleneck"]) == {"link", "flows", "gbps"}
+    assert data["left_out"]["two-flat-gen5-switches"]["nccl_auto"]
+
+
+def test_a_range_of_sizes_says_where_the_fastest_changes(collbench: Shell) -> None:
+    done = collbench("predict", "--topology", "two-flat-gen5-switches", "-b", "1K", "-e", "64K", "-f", "8")
+    assert done.returncode == 0, done.stderr
+    sizes = {line.split()[1] for line in done.stdout.splitlines() if "flow" in line}
+    assert sizes == {"1024", "8192", "65536"}
+    assert "bytes on, two_stage_push is faster than islands" in done.stdout
+
+
+@pytest.mark.parametrize("words", [
+    ("--compare", "two-flat-gen5-switches", "root-leaf-switches"),
+    ("--topology", "two-flat-gen5-switches", "--compare", "root-leaf-switches"),
+])  # fmt: skip
+def test_rewiring(collbench: Shell, words: tuple[str, ...]) -> None:
+    """A root switch above the leaves makes a push a third faster: sixteen flows no longer share one path."""
+    done = collbench("predict", *words, "-b", "43008", "--algorithms", "push,nccl_ring_ll")
+    assert done.returncode == 0, done.stderr
+    push = next(line.split() for line in done.stdout.splitlines() if line.startswith("push"))
+    assert -60 < int(push[4].rstrip("%")) < -20
+    assert "switch0 -> root0 (16 flows)" in done.stdout
+    assert "leaf0 -> root_switch0 (8 flows)" in done.stdout
+
+
+def test_compared_rows_say_whose_they_are(collbench: Shell) -> None:
+    done = collbench("predict", "--compare", "two-flat-gen5-switches", "root-leaf-switches", "-b", "1K", "--json")
+    names = {row["topology"] for row in json.loads(done.stdout)["rows"]}
+    assert names == {"two-flat-gen5-switches", "root-leaf-switches"}
+
+
+def test_an_own_file_in_either_format(collbench: Shell, tmp_path: Path, root: Path) -> None:
+    """A machine file, or what `collbench topo --json` wrote: the same numbers."""
+    source = root / "topologies" / "two-flat-gen5-switches.toml"
+    (tmp_path / "mine.toml").write_text(source.read_text())
+    (tmp_path / "mine.json").write_text(collbench("topo", "--from", str(source), "--json").stdout)
+    toml, captured = (collbench("predict", "--topology", f"mine.{end}", "-b", "8K") for end in ("toml", "json"))
+    assert toml.returncode == captured.returncode == 0, captured.stderr
+    assert toml.stdout == captured.stdout
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ((), "give --topology FILE"),
+    (("--topology", "nowhere.toml"), "no machine file 'nowhere.toml'"),
+    (("--topology", "nvswitch-8gpu", "--compare", "a", "b"), "3 machine(s)"),
+    (("--topology", "nvswitch-8gpu", "-b", "none"), "size 'none'"),
+    (("--topology", "nvswitch-8gpu", "-b", "4K", "-e", "1K"), "swap -b and -e"),
+    (("--topology", "nvswitch-8gpu", "-f", "1"), "factor 1"),
+    (("--topology", "nvswitch-8gpu", "--algorithms", "warp"), "unknown algorithm 'warp'"),
+    (("--topology", "nvswitch-8gpu", "--algorithms", "host"), "none can be predicted"),
+    (("--topology", "nvswitch-8gpu", "--nproc", "9"), "9 ranks on topology nvswitch-8gpu with 8 GPUs"),
+])  # fmt: skip
+def test_calls_that_make_no_sense(collbench: Shell, words: tuple[str, ...], said: str) -> None:
+    done = collbench("predict", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+BROKEN = {
+    "cycle.json": ([("gpu0", "s0"), ("gpu1", "s1"), ("s0", "s1"), ("s1", "s2"), ("s2", "s0")], "cycle"),
+    "apart.json": ([("gpu0", "s0"), ("gpu1", "s1")], "no route from gpu0 to gpu1"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_topologies_that_make_no_sense(collbench: Shell, tmp_path: Path, name: str) -> None:
+    pairs, said = BROKEN[name]
+    nodes = [{"id": end, "kind": "gpu" if end.startswith("gpu") else "switch"} for end in sorted({*sum(pairs, ())})]
+    links = [{"src": a, "dst": b, "kind": "pcie"} for pair in pairs for a, b in (pair, pair[::-1])]
+    (tmp_path / name).write_text(json.dumps({"name": "broken", "nodes": nodes, "links": links}))
+    done = collbench("predict", "--topology", name)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"nodes": [], "links": []}', '{"nodes": 3}', "\x00", "[" * 100_000])
+def test_files_that_hold_no_topology(collbench: Shell, tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    done = collbench("predict", "--topology", "bad.json")
+    assert done.returncode in {2, 3}
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "internal error" not in done.stderr
+
+
+def test_a_thousand_gpus(collbench: Shell, tmp_path: Path) -> None:
+    """Named, not computed for an hour."""
+    ends = [f"gpu{i}" for i in range(1000)]
+    nodes = [{"id": "s0", "kind": "switch"}, *({"id": end, "kind": "gpu"} for end in ends)]
+    links = [{"src": a, "dst": b, "kind": "pcie"} for end in ends for a, b in ((end, "s0"), ("s0", end))]
+    (tmp_path / "many.json").write_text(json.dumps({"name": "many", "nodes": nodes, "links": links}))
+    done = collbench("predict", "--topology", "many.json", "-b", "1K")
+    assert done.returncode in {2, 3}
+    assert "1000 ranks: predictions are made for at most 256" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_it_is_quick(budget: Callable[..., Callable[..., object]], root: Path) -> None:
+    """All algorithms at seven sizes, from the shell. Processor time: other work on the machine says nothing of it."""
+    command = [sys.executable, "-m", "collbench", "predict", "--topology", "two-flat-gen5-switches"]
+
+    def spent() -> float:
+        times = os.times()
+        return times.children_user + times.children_system
+
+    budget(0.5, spent)(lambda: subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL, timeout=60))
+
+
+def test_it_loads_numpy_and_networkx_only(root: Path) -> None:
+    code = (
+        "import sys; from collbench.cli import main; main(['predict', '--topology', 'nvswitch-8gpu', '-b', '1K']);"
+        "print([m for m in ('torch', 'pandas', 'scipy', 'matplotlib', 'seaborn', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, text=True, capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,6 +1,6 @@
 """Predictions of every algorithm on a topology, where they cross, and predictions for the cells of a run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,8 @@ __all__ = ["Crossover", "Forecast", "predictions_of", "predictor"]
 
 _SOFTWARE = {"torch": "2.13.0", "cuda": "13.0", "nccl": "2.30.7", "cuda-core": "1.0", "cuda-bindings": "13.0"}
 """What a machine is assumed to have when only its topology is known."""
+
+_Time = Callable[[int], float]
 
 _MOST_RANKS = 256
 """All pairs of them are as many flows as the model takes in one phase."""
@@ -132,34 +134,52 @@ class Forecast:
         Every prediction grows in proportion to the bytes, so the fastest of them is one and the same between two sizes
         at which it is the fastest, and halving the range finds every change.
         """
-        found: list[Crossover] = []
-        if self.algorithms and first < last:
-            step = self.call(first, self.algorithms[0]).itemsize
-            self._cross(self._worth_a_look(first, last), first, last, step, found)
-        return found
+        if not self.algorithms or first >= last:
+            return []
+        step = self.call(first, self.algorithms[0]).itemsize
+        straight = self._lines(first, last)
+        found = _crossings(straight, first, last, step)
+        if all(self._holds(cross, step) for cross in found):
+            return found
+        return _crossings({name: self._exact(name) for name in straight}, first, last, step)
 
-    def _worth_a_look(self, first: int, last: int) -> list[Algorithm]:
-        """Algorithms that no other one beats at both ends."""
+    def _lines(self, first: int, last: int) -> dict[str, _Time]:
+        """Time over bytes of the algorithms that no other one beats at both ends, as straight lines."""
         ends = {a.name: (self.predict(a, first).total_us, self.predict(a, last).total_us) for a in self.algorithms}
-        kept: list[Algorithm] = []
-        for one in sorted(self.algorithms, key=lambda a: (ends[a.name], a.name)):
-            if not kept or ends[one.name][1] < ends[kept[-1].name][1]:
-                kept.append(one)
+        kept: dict[str, _Time] = {}
+        best = float("inf")
+        for name, (low, high) in sorted(ends.items(), key=lambda item: (item[1], item[0])):
+            if high < best:
+                best = high
+                kept[name] = _line(first, low, last, high)
         return kept
 
-    def _cross(self, among: Sequence[Algorithm], low: int, high: int, step: int, found: list[Crossover]) -> None:
-        before, after = self._fastest(among, low), self._fastest(among, high)
-        middle = (low + high) // 2 // step * step
-        if before == after:
-            return
-        if middle <= low:
-            found.append(Crossover(high, before, after))
-            return
-        self._cross(among, low, middle, step, found)
-        self._cross(among, middle, high, step, found)
+    def _exact(self, name: str) -> _Time:
+        algorithm = next(a for a in self.algorithms if a.name == name)
+        return lambda size_bytes: self.predict(algorithm, size_bytes).total_us
 
-    def _fastest(self, among: Sequence[Algorithm], size_bytes: int) -> str:
-        return min((self.predict(a, size_bytes).total_us, a.name) for a in among)[1]
+    def _holds(self, cross: Crossover, step: int) -> bool:
+        before, after = self._exact(cross.before), self._exact(cross.after)
+        return after(cross.bytes) <= before(cross.bytes) and before(cross.bytes - step) <= after(cross.bytes - step)
+
+
+def _line(first: int, low: float, last: int, high: float) -> _Time:
+    return lambda size_bytes: low + (high - low) * (size_bytes - first) / (last - first)
+
+
+def _crossings(times: Mapping[str, _Time], low: int, high: int, step: int) -> list[Crossover]:
+    """By halving: what is the fastest at both ends of a range is the fastest within."""
+
+    def fastest(size_bytes: int) -> str:
+        return min((time(size_bytes), name) for name, time in times.items())[1]
+
+    before, after = fastest(low), fastest(high)
+    if before == after:
+        return []
+    middle = (low + high) // 2 // step * step
+    if middle <= low:
+        return [Crossover(high, before, after)]
+    return _crossings(times, low, middle, step) + _crossings(times, middle, high, step)
 
 
 class _Predictor:

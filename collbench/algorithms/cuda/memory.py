@@ -20,15 +20,18 @@ AT_CLOSED = 3072
 _LAZY_PEER_ACCESS = 1
 _LEAVE_S = 5.0
 _PAUSE_S = 0.001
+_MOMENT_S = 0.1
+"""Between a peer's word and its unmapping lie two driver calls."""
 
 
 class SharedRegion:
     """One allocation per rank, mapped into every rank: a context manager that needs a current CUDA context.
 
     Entered: `bases[k]` is the address at which rank k's region stands here; all bytes are zero. Left: this rank unmaps
-    its peers' regions and tells each of them so by a word in its control block; it frees its own once all peers have
-    done the same, whatever made them leave. If a peer does not come within 5 s (it died, or hangs), the memory is left
-    to the end of the process, since freeing what a peer still maps is undefined.
+    its peers' regions; then all ranks meet, then each frees its own. After an error there is no meeting, since a peer
+    may be anywhere: every rank leaves a word in a peer's control block just before it unmaps it, and a region is freed
+    when all its words are there and a moment has passed. If a word does not come within 5 s (a peer died or hangs),
+    the memory is left to the end of the process, since freeing what a peer still maps is undefined.
     """
 
     def __init__(self, ranks: Ranks, size: int) -> None:
@@ -55,8 +58,12 @@ class SharedRegion:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del kind, error, trace
+        del error, trace
         self._unmap()
+        if kind is None:
+            with contextlib.suppress(TimeoutError):
+                self.ranks.barrier()
+                self._free()
         self._free_when_left()
 
     def write(self, offset: int, data: bytes) -> None:
@@ -128,6 +135,7 @@ class SharedRegion:
     def _free_when_left(self) -> None:
         with contextlib.suppress(DriverError, MemoryError):
             if self._own and self._peers_have_left(self._own):
+                time.sleep(_MOMENT_S)
                 self._free()
 
     def _peers_have_left(self, own: int) -> bool:

@@ -1,0 +1,92 @@
+"""`collbench explain`: why the cells of a run took as long as they did."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+    from collections.abc import Iterator, Mapping
+
+    from collbench.contention.explain import Explanation
+    from collbench.results.records import Cell, Run
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "explain",
+        help="say why the cells of a run took as long as they did",
+        description="Split times into launch, synchronisation, wires, queueing on a named link, and protocol.",
+        epilog="Above twice the prediction nothing is explained: the test for a degraded state of the fabric is named.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help="run folder that a sweep wrote")
+    parser.add_argument("cell", metavar="CELL", nargs="?", default="", help="cell_id, or a part of it (default: all)")
+    parser.add_argument("--json", action="store_true", help="print the records as JSON")
+    parser.set_defaults(run=run)
+
+
+_HOST = "ranks on processors wait for time slices and for each other, which the model does not know"
+_NO_PARAMETERS = "the model has no parameters for it here"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry it out; gives the exit code.
+
+    Raises:
+        UsageError: no such run folder or cell.
+        InvalidError: no run, a run that cannot be read, or one without an `ok` cell.
+    """
+    from collbench.errors import InvalidError, UsageError
+    from collbench.results.store import RunFolder
+    from collbench.results.summary import rows
+
+    with RunFolder.open(args.run_folder) as folder:
+        found = rows(folder.run, folder.samples())
+        ours = folder.run
+    chosen = [row for row in found if row["cell_id"] == args.cell] or [r for r in found if args.cell in r["cell_id"]]
+    if not chosen:
+        raise UsageError(f"{args.run_folder}: no cell of {len(found)} is or contains {args.cell!r}")
+    measured = [row for row in chosen if row["p50_us"] is not None]
+    if not measured:
+        raise InvalidError(f"{args.run_folder}: none of {len(chosen)} cells was measured: there is nothing to explain")
+    _print(list(_explanations(ours, measured)), as_json=args.json)
+    return 0
+
+
+def _explanations(ours: "Run", rows: list[dict[str, Any]]) -> "Iterator[tuple[Cell, Explanation]]":
+    from collbench.algorithms.base import registry
+    from collbench.algorithms.predictions import predictor
+    from collbench.contention.explain import explain
+    from collbench.contention.traffic import Schedule
+    from collbench.results.records import Fabric
+    from collbench.topology.machine import Machine
+
+    predict, known, topology = predictor(ours), registry(), Machine.from_dict(ours.machine).topology
+    cells: Mapping[str, Cell] = {cell.cell_id: cell for cell in ours.cells}
+    links = ours.fabric not in {Fabric.HOST, Fabric.SHARED_GPU}
+    reason = _HOST if ours.fabric is Fabric.HOST else _NO_PARAMETERS
+    for row in rows:
+        cell = cells[row["cell_id"]]
+        algorithm, prediction = known.get(cell.algorithm), predict(cell)
+        schedule = algorithm.traffic(cell.call, topology) if algorithm and prediction else Schedule(())
+        yield (
+            cell,
+            explain(cell.algorithm, cell.call.bytes, schedule, prediction, row["p50_us"], links=links, reason=reason),
+        )
+
+
+def _print(found: "list[tuple[Cell, Explanation]]", *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        from collbench.results.records import SCHEMA
+
+        rows = [{"cell_id": cell.cell_id, **one.record} for cell, one in found]
+        print(json.dumps({"schema": SCHEMA, "kind": "explain", "rows": rows}, indent=1, allow_nan=False))
+        return
+    for cell, one in found:
+        calls = "1 call" if cell.calls == 1 else f"{cell.calls} calls"
+        print(f"[{cell.mode}, {calls}] {one.sentence}")

@@ -1,0 +1,201 @@
+"""A prediction and a measurement -> a sentence and a record; or, where they do not meet, the test to run instead."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from collbench.contention.predict import NCCL_PROTOCOLS, Prediction
+from collbench.contention.traffic import Move, Schedule
+from collbench.units import format_us
+
+__all__ = ["MOST_RATIO", "Explanation", "RegimeTest", "Verdict", "explain", "regime_test"]
+
+MOST_RATIO = 2.0
+"""Measured over predicted above which nothing is explained: degraded states reach such factors, contention does not."""
+
+_EITHER = 0.1  # window and links within this part of each other: nobody can tell which of them it was
+
+
+class Verdict(StrEnum):
+    """How far the model explains a measurement."""
+
+    EXPLAINED = "explained"
+    FASTER = "faster"
+    UNEXPLAINED = "unexplained"
+    NOT_MODELLED = "not_modelled"
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeTest:
+    """A test for one degraded state of the fabric: what is measured, and the ratio below which the state is there."""
+
+    regime: str
+    test: str
+    flag: str
+
+
+_COLLAPSE = RegimeTest(
+    "posted-write collapse",
+    "writes from 2 and 4 GPUs below one switch to GPUs below 2 root ports, against the same below 1 root port",
+    "ratio below 0.5",
+)
+_READ_FAN_IN = RegimeTest(
+    "read fan-in", "reads by multiprocessors between all pairs of 4 GPUs, against one pair alone", "ratio below 0.4"
+)
+_STAGING = RegimeTest(
+    "staging through system memory",
+    "reads by multiprocessors from one peer, against a copy engine's between the same two GPUs",
+    "ratio below 0.2",
+)
+_DOWNTRAINED = RegimeTest(
+    "downtrained link", "one copy alone, against what the link's generation and width carry", "ratio below 0.8"
+)
+_SHM = RegimeTest(
+    "NCCL on shared memory or the network",
+    "the transports in NCCL's log (NCCL_DEBUG=INFO): P2P is expected between GPUs of one host",
+    "any pair via SHM or NET",
+)
+_SKEW = RegimeTest(
+    "entry skew or ranks that share multiprocessors",
+    "the spread of the ranks' own times in the samples, and the number of blocks that must be resident together",
+    "spread above 20 % of the median",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`sentence` for people, `record` for programs; `test` where the measurement is not explained."""
+
+    verdict: Verdict
+    sentence: str
+    record: Mapping[str, Any]
+    test: RegimeTest | None = None
+
+
+def regime_test(schedule: Schedule, bottleneck: str, *, links: bool = True) -> RegimeTest:
+    """The test that fits a schedule which takes far longer than predicted."""
+    if not links:
+        return _SKEW
+    if schedule.protocol in NCCL_PROTOCOLS:
+        return _SHM
+    flows = [flow for phase in schedule.phases for flow in phase.flows]
+    targets = Counter(flow.src for flow in flows if flow.move is not Move.PULL)
+    if any(flow.move is Move.PULL for flow in flows):
+        return _READ_FAN_IN if len(flows) > 2 else _STAGING  # noqa: PLR2004 - one pair reads both ways
+    many = max(targets.values(), default=0) > 1
+    return _COLLAPSE if many and "gpu" not in bottleneck else _DOWNTRAINED
+
+
+def explain(
+    algorithm: str,
+    size_bytes: int,
+    schedule: Schedule,
+    prediction: Prediction | None,
+    measured_us: float | None = None,
+    *,
+    links: bool = True,
+    reason: str = "the model has no parameters for it here",
+) -> Explanation:
+    """Explain one algorithm at one size; `links` is false where ranks share one GPU or run on processors.
+
+    Without a prediction nothing is blamed, for that `reason`. Above `MOST_RATIO` no term is named, only a test to run.
+    """
+    name = f"{algorithm}, {size_bytes:,} B"
+    if prediction is None:
+        return _not_modelled(name, algorithm, size_bytes, measured_us, reason)
+    ratio = None if measured_us is None else measured_us / prediction.total_us
+    record = _record(algorithm, size_bytes, prediction, measured_us)
+    if ratio is not None and ratio > MOST_RATIO:
+        link = prediction.bottleneck.link if prediction.bottleneck else ""
+        return _unexplained(name, record, ratio, regime_test(schedule, link, links=links))
+    low, high = prediction.interval_us
+    verdict = Verdict.FASTER if measured_us is not None and measured_us < low else Verdict.EXPLAINED
+    sentence = f"{name}: {_times(prediction, measured_us)}: {_terms(schedule, prediction)}."
+    sentence += _asides(prediction, links)
+    if measured_us is not None and not low <= measured_us <= high:
+        sentence += f" Unexplained: {measured_us - prediction.total_us:+.1f} us; measured parameters would narrow it."
+    return Explanation(verdict, sentence, {"verdict": str(verdict), **record, "sentence": sentence})
+
+
+def _not_modelled(name: str, algorithm: str, size_bytes: int, measured_us: float | None, reason: str) -> Explanation:
+    told = "" if measured_us is None else f"{format_us(measured_us)} us measured, "
+    sentence = f"{name}: {told}not predicted: {reason}. No link is blamed."
+    record = {
+        "verdict": str(Verdict.NOT_MODELLED), "algorithm": algorithm, "bytes": size_bytes, "measured_us": measured_us,
+        "predicted_us": None, "sentence": sentence,
+    }  # fmt: skip
+    return Explanation(Verdict.NOT_MODELLED, sentence, record)
+
+
+def _unexplained(name: str, record: Mapping[str, Any], ratio: float, test: RegimeTest) -> Explanation:
+    sentence = (
+        f"{name}: {format_us(record['measured_us'])} us measured, {format_us(record['predicted_us'])} us predicted, "
+        f"{ratio:.1f} times as much: contention does not explain it. Test for {test.regime}: {test.test} ({test.flag})."
+    )
+    found = {k: v for k, v in record.items() if k not in {"terms_us", "bottleneck", "without_sharing_us"}}
+    words = {"regime": test.regime, "test": test.test, "flag": test.flag}
+    whole = {"verdict": str(Verdict.UNEXPLAINED), **found, "run_instead": words, "sentence": sentence}
+    return Explanation(Verdict.UNEXPLAINED, sentence, whole, test)
+
+
+def _record(algorithm: str, size_bytes: int, prediction: Prediction, measured_us: float | None) -> dict[str, Any]:
+    low, high = prediction.interval_us
+    row = prediction.row()
+    return {
+        "algorithm": algorithm, "bytes": size_bytes, "measured_us": measured_us, "predicted_us": row["total_us"],
+        "low_us": low, "high_us": high, "terms_us": row["terms_us"], "bottleneck": row["bottleneck"],
+        "without_sharing_us": prediction.total_us - prediction.terms_us["queueing"],
+        "unexplained_us": None if measured_us is None else measured_us - prediction.total_us,
+        "prior_share": row["prior_share"],
+    }  # fmt: skip
+
+
+def _times(prediction: Prediction, measured_us: float | None) -> str:
+    low, high = (format_us(us) for us in prediction.interval_us)
+    measured = f"measured {format_us(measured_us)}, " if measured_us is not None else ""
+    return f"{format_us(prediction.total_us)} us predicted ({measured}90 % interval {low} to {high})"
+
+
+def _terms(schedule: Schedule, prediction: Prediction) -> str:
+    words = {
+        "launch": "launch {}", "sync": "synchronisation {}", "path": "latency of the wires {}",
+        "port": f"moving a rank's own {_own_kib(schedule):.0f} KiB {{}}", "queueing": _queueing(prediction),
+        "efficiency": "what links lose under such traffic {}", "window": "waiting for reads in flight {}",
+        "reduce": "summing {}" if prediction.bottleneck else "moving and summing in the GPU's memory {}",
+        "protocol": f"protocol {schedule.protocol} {{}}" if schedule.protocol else "protocol {}",
+    }  # fmt: skip
+    terms = ((words[name], us) for name, us in prediction.terms_us.items() if us >= _LEAST_US)
+    return ", ".join(text.format(format_us(us)) for text, us in terms)
+
+
+_LEAST_US = 0.05
+
+
+def _queueing(prediction: Prediction) -> str:
+    b = prediction.bottleneck
+    if b is None:
+        return "queueing {}"
+    return f"queueing {{}} (the path {b.link}, shared by {b.flows} flows, carries {b.gbps:.1f} GB/s meanwhile)"
+
+
+def _own_kib(schedule: Schedule) -> float:
+    sent: Counter[int] = Counter()
+    for phase in schedule.phases:
+        for flow in phase.flows:
+            sent[flow.src] += round(flow.bytes)
+    return max(sent.values(), default=0) / 1024
+
+
+def _asides(prediction: Prediction, links: bool) -> str:  # noqa: FBT001 - private
+    terms = prediction.terms_us
+    moving = terms["port"] + terms["queueing"] + terms["efficiency"]
+    text = ""
+    if terms["queueing"] >= _LEAST_US:
+        text += f" Without sharing it would take {format_us(prediction.total_us - terms['queueing'])} us."
+    if 0 < terms["window"] < _EITHER * (moving + terms["window"]):
+        text += " Either the links or the read window hold it back: one GPU that reads from 1 to 4 peers would tell."
+    if not links:
+        text += " Ranks share one GPU: no link is involved."
+    return f"{text} {prediction.prior_share:.0%} of the prediction rests on priors."

@@ -1,0 +1,89 @@
+"""`collbench explain` on runs of each kind."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collbench.results.records import Call, Cell, Fabric, Mode, Run, Samples, Status
+from collbench.results.store import RunFolder
+from collbench.topology import catalog
+from collbench.topology.machine import Machine
+
+Shell = Callable[..., subprocess.CompletedProcess[str]]
+CALL = Call(43_008, 8)
+PUSH, RING = Cell("push", CALL, Mode.GRAPH, 122), Cell("nccl_ring_ll", CALL, Mode.GRAPH, 122)
+HOST = Cell("host_ring", CALL, Mode.EAGER, 1)
+
+
+def write(path: Path, fabric: Fabric, times: dict[Cell, float | None]) -> None:
+    """A run with one launch; a cell without a time hung."""
+    topology = catalog.load(catalog.find("two-flat-gen5-switches"))
+    run = Run(
+        run_id="r", created="2026-01-01T00:00:00Z", command=(), version="0", fabric=fabric, world_size=8, launches=1,
+        cells=tuple(times), machine=Machine(topology, fabric, 8).as_dict(),
+    )  # fmt: skip
+    with RunFolder.create(path, run) as folder:
+        for cell, us in times.items():
+            if us is None:
+                folder.append(Samples(cell.cell_id, 0, Status.HUNG, "no end"))
+            else:
+                folder.append(Samples(cell.cell_id, 0, Status.OK, "", (), cell.calls, ((us, us),) * 8))
+        folder.finish()
+
+
+def test_a_run_over_pcie(collbench: Shell, tmp_path: Path) -> None:
+    """What fits is split, with the link by name; what is ten times too slow gets a test; what hung is left out."""
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0, RING: 240.0, Cell("islands", CALL, Mode.GRAPH, 122): None})
+    done = collbench("explain", "run")
+    assert done.returncode == 0, done.stderr
+    push, ring = done.stdout.splitlines()
+    assert push.startswith("[graph, 122 calls] push, 43,008 B: 18.2 us predicted (measured 19.0, ")
+    assert "switch0 -> root0, shared by 16 flows" in push
+    assert "Test for NCCL on shared memory or the network" in ring
+
+
+def test_one_cell_by_its_name_or_a_part_of_it(collbench: Shell, tmp_path: Path) -> None:
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0, RING: 24.0})
+    whole, part = collbench("explain", "run", PUSH.cell_id), collbench("explain", "run", "/push/")
+    assert whole.stdout == part.stdout
+    assert whole.stdout.count("\n") == 1
+
+
+def test_records(collbench: Shell, tmp_path: Path) -> None:
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0})
+    data = json.loads(collbench("explain", "run", "--json").stdout)
+    assert (data["schema"], data["kind"]) == ("collbench/1", "explain")
+    (row,) = data["rows"]
+    assert row["cell_id"] == PUSH.cell_id
+    assert row["verdict"] == "explained"
+    assert row["measured_us"] == 19.0
+    assert row["sentence"].startswith("push")
+
+
+def test_a_run_on_processors_blames_no_link(collbench: Shell, tmp_path: Path) -> None:
+    write(tmp_path / "run", Fabric.HOST, {HOST: 31.5})
+    done = collbench("explain", "run")
+    assert "31.5 us measured, not predicted: ranks on processors" in done.stdout
+    assert "->" not in done.stdout
+
+
+def test_a_run_on_a_shared_gpu_blames_no_link(collbench: Shell, tmp_path: Path) -> None:
+    write(tmp_path / "run", Fabric.SHARED_GPU, {PUSH: 5.0, RING: 52.0})
+    done = collbench("explain", "run")
+    assert done.stdout.count("no link is involved") == 2
+    assert "->" not in done.stdout
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [
+    (("run", "warp"), 2, "no cell of 2 is or contains 'warp'"), (("none",), 2, "none"),
+    (("run", "islands"), 3, "none of 1 cells was measured"),
+])  # fmt: skip
+def test_nothing_to_explain(collbench: Shell, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0, Cell("islands", CALL, Mode.GRAPH, 122): None})
+    done = collbench("explain", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -219,10 +219,11 @@ def _print_rows(folder: "RunFolder", *, as_json: bool) -> int:
     import json
 
     from collbench.algorithms.floors import floors_of
+    from collbench.algorithms.predictions import predictions_of
     from collbench.results.summary import as_json as rows_as_json
     from collbench.results.summary import rows, table
 
-    found = rows(folder.run, folder.samples(), floors=floors_of(folder.run))
+    found = rows(folder.run, folder.samples(), floors_of(folder.run), predictions_of(folder.run))
     print(json.dumps(rows_as_json(found)) if as_json else table(found))
     print(f"run: {folder.path}", file=sys.stderr)
     if not any(row["status"] == "ok" for row in found):

@@ -21,8 +21,8 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         "predict",
         help="predict every algorithm on a topology, term by term, with the link that binds",
         description="Predict how long an all-reduce takes on a topology, without a GPU: every algorithm at every size.",
-        epilog="FILE is a machine file, what collbench topo --json wrote, or the name of a machine that comes with "
-        "collbench. Terms are microseconds and add up to total_us; prior is the part that rests on assumptions.",
+        epilog="FILE is a machine file, what collbench topo --json wrote, or the name of a machine of ours.\n"
+        "Terms are microseconds and add up to total_us; prior is the part that rests on assumptions.",
     )
     add = parser.add_argument
     add("--topology", metavar="FILE", help="the machine")

@@ -10,7 +10,7 @@ gpus=$(timeout 20 nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
 
 environment() {
   local python packages stamp
-  if ((gpus)); then packages=(-e '.[sweep,cuda,dev]'); else packages=(torch==2.13.0 -e '.[dev]'); fi
+  if ((gpus)); then packages=(-e '.[sweep,cuda,dev]'); else packages=(torch==2.13.0 -e '.[cuda,dev]'); fi
   stamp="$(cksum <pyproject.toml) ${packages[*]}"
   if [[ -f .venv/installed && "$(<.venv/installed)" == "$stamp" ]]; then return; fi
   for python in "${PYTHON:-python3}" python3.13 python3.12 python3.11 none; do

@@ -93,6 +93,10 @@ class Runner(ABC):
     def launch(self, i: int) -> None:
         """Run slot i."""
 
+    def failure(self) -> str:
+        """Who waited for whom, where a launch gave up waiting for a peer on its own; empty if none did."""
+        return ""
+
     def proof(self) -> Proof:
         """What really ran, asked once after the first verified launches."""
         return Proof()

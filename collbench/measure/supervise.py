@@ -200,7 +200,8 @@ def _combine(cell: Cell, launch: int, answers: list[dict[str, Any]]) -> Samples:
         told = [(rank, a) for rank, a in failed if a["failed"] == status]
         if told:
             rank, answer = told[0]
-            return Samples(cell.cell_id, launch, status, f"rank {rank}: {answer['reason']}", calls=cell.calls)
+            who = "" if status is Status.UNSUPPORTED else f"rank {rank}: "
+            return Samples(cell.cell_id, launch, status, f"{who}{answer['reason']}", calls=cell.calls)
     first = answers[0]
     status = Status(first["status"])
     latency = tuple(tuple(float(us) for us in a["latency_us"]) for a in answers) if status is Status.OK else ()

@@ -85,7 +85,7 @@ class _Bench:
             self._ranks.phase(f"timing, batch {batch + 1} of {BATCHES}")
             share = iterations // BATCHES + (batch < iterations % BATCHES)
             samples += self._batch(clock, check, share)
-            problem = self._agree(check.judge())
+            problem = self._agree(clock.runner, check.judge())
             if problem:
                 return {"status": Status.WRONG, "reason": f"in the timed run, {problem}", "latency_us": []}
         facts = self._surroundings()
@@ -124,7 +124,7 @@ class _Bench:
     def _verify(self, clock: Clock, check: Check, iterations: int, *, exact: bool) -> str:
         self._prepare(check, clock.calls, exact=exact)
         clock.samples(iterations)
-        return self._agree(check.judge())
+        return self._agree(clock.runner, check.judge())
 
     def _prepare(self, check: Check, slots: int, *, exact: bool) -> None:
         self._turn += 1
@@ -134,13 +134,20 @@ class _Bench:
 
             torch.cuda.synchronize()
 
-    def _agree(self, finding: Finding) -> str:
-        """The first problem of any rank, alike on all ranks."""
-        found = self._ranks.exchange([finding.reason, finding.digest])
-        for rank, (reason, _) in enumerate(found):
+    def _agree(self, runner: Runner, finding: Finding) -> str:
+        """The first problem of any rank, alike on all ranks.
+
+        Raises:
+            TimeoutError: a launch gave up waiting for a peer; what it left in the outputs is then no wrong answer.
+        """
+        found = self._ranks.exchange([finding.reason, finding.digest, runner.failure()])
+        for _, _, failure in found:
+            if failure:
+                raise TimeoutError(failure)
+        for rank, (reason, _, _) in enumerate(found):
             if reason:
                 return f"rank {rank}: {reason}"
-        other = next((rank for rank, (_, digest) in enumerate(found) if digest != found[0][1]), None)
+        other = next((rank for rank, (_, digest, _) in enumerate(found) if digest != found[0][1]), None)
         return "" if other is None else f"rank {other} holds other bits than rank 0"
 
     def _prove(self, runner: Runner) -> Proof:
@@ -228,7 +235,8 @@ def _failure_kind(error: Exception) -> Status:
 
 def _one_line(error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}"[:400]
+    told = isinstance(error, (NotImplementedError, TimeoutError)) and first
+    return (first if told else f"{type(error).__name__}: {first}")[:400]
 
 
 def _redirect_output(path: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.traffic import Phase, Schedule
-from collbench.contention.wires import STAGES, Cost, Latency, Stage, Wires
+from collbench.contention.wires import STAGES, Cost, Latency, Stage, Wires, most_partners
 from collbench.results.records import Mode
 from collbench.topology.graph import Topology
 
@@ -198,6 +198,20 @@ def predict(
     return Model(topology, parameters, ranks).predict(schedule, mode)
 
 
+def _shared_sync(found: _Sum, known: Parameters, protocol: str, phase: Phase) -> None:
+    """Synchronisations through one GPU's memory; some protocols have parameters of their own."""
+
+    def own(name: str) -> Parameter:
+        return known.get(f"shared_gpu.{name}.{protocol}") or known[f"shared_gpu.{name}"]
+
+    flag, per_peer, fence = own("flag"), own("per_peer"), own("fence")
+    peers = 1 if phase.steps > 1 else most_partners((flow.src, flow.dst) for flow in phase.flows)
+    found.use("sync", flag.value * phase.syncs, flag)
+    found.use("sync", per_peer.value * phase.syncs * peers, per_peer)
+    if protocol not in SELF_ANNOUNCING:
+        found.use("sync", fence.value * phase.syncs, fence)
+
+
 def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = None) -> Prediction | None:
     """Prediction for `ranks` ranks on one GPU, captured in a graph: launch, flags, protocol and memory, no links.
 
@@ -215,12 +229,8 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
             return None
         if hop is not None:
             found.use("protocol", hop.value * phase.steps, hop)
-            continue
-        flag, per_peer, fence = (known[f"shared_gpu.{name}"] for name in ("flag", "per_peer", "fence"))
-        found.use("sync", flag.value * phase.syncs, flag)
-        found.use("sync", per_peer.value * phase.syncs * (1 if phase.steps > 1 else ranks - 1), per_peer)
-        if schedule.protocol not in SELF_ANNOUNCING:
-            found.use("sync", fence.value * phase.syncs, fence)
+        else:
+            _shared_sync(found, known, schedule.protocol, phase)
     moved = sum(flow.bytes for phase in schedule.phases for flow in phase.flows) * schedule.wire_factor
     memory = known["shared_gpu.memory_gbps"]
     found.use("reduce", (moved + schedule.reduce_bytes * ranks * (moved == 0)) / memory.value / 1e3, memory)

@@ -6,7 +6,7 @@ A pattern's times are proportional to its bytes, so one set of runs serves every
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from collbench.contention.traffic import Flow, Move, Phase
 from collbench.errors import InvalidError
 from collbench.topology.graph import Link, LinkKind, NodeKind, Topology, TopologyError
 
-__all__ = ["MOST_FLOWS", "STAGES", "Cost", "Stage", "Wires", "check_tree"]
+__all__ = ["MOST_FLOWS", "STAGES", "Cost", "Stage", "Wires", "check_tree", "most_partners"]
 
 STAGES = ("port", "shared", "efficient", "windowed")
 
@@ -138,10 +138,6 @@ class Wires:
             (src, dst, move): us + self._flight((dst, src, Move.PUSH)) if move is Move.PULL else us
             for (src, dst, move), us in there.items()
         }
-        partners = defaultdict[int, set[int]](set)
-        for src, dst, _ in routes:
-            partners[src].add(dst)
-            partners[dst].add(src)
         mean = sum(trips.values(), Latency()).times(1 / len(trips))
         nvlink = all(link.kind is LinkKind.NVLINK for links in routes.values() for link in links)
         unlimited = sum(
@@ -149,7 +145,7 @@ class Wires:
         )
         return Cost(
             max(trips.values(), key=lambda one: one.us), mean, max(there.values(), key=lambda one: one.us),
-            max(map(len, partners.values())), "nvlink" if nvlink else "pcie", unlimited,
+            most_partners((src, dst) for src, dst, _ in routes), "nvlink" if nvlink else "pcie", unlimited,
             self._stages(flows, routes, trips, scale),
         )  # fmt: skip
 
@@ -226,6 +222,15 @@ def _named(rows: Sequence[Row], size: "np.ndarray[tuple[int], np.dtype[np.float6
     data = [flow for flow, coefficient in row.load.items() if coefficient > 0.5]  # noqa: PLR2004 - a request costs less
     carried = float(size[data].sum()) / _UNIT
     return Stage(us, row.name, len(data), carried / us / 1e3, row.sd, row.is_prior)
+
+
+def most_partners(pairs: Iterable[tuple[int, int]]) -> int:
+    """Peers of the rank that has most, of pairs that exchange something."""
+    partners = defaultdict[int, set[int]](set)
+    for src, dst in pairs:
+        partners[src].add(dst)
+        partners[dst].add(src)
+    return max(map(len, partners.values()), default=0)
 
 
 def check_tree(topology: Topology) -> None:

@@ -197,7 +197,8 @@ class _Predictor:
         try:
             schedule = algorithm.traffic(cell.call, self.machine.topology)
             if self.run.fabric is Fabric.SHARED_GPU:
-                return shared_gpu(schedule, cell.call.world_size, self.parameters) if cell.mode is Mode.GRAPH else None
+                chained = cell.mode is Mode.GRAPH and cell.calls > 1
+                return shared_gpu(schedule, cell.call.world_size, self.parameters) if chained else None
             model = self._model(cell.call.world_size) if self.run.fabric in _FAR else None
             return model.predict(schedule, cell.mode) if model else None
         except CollbenchError:
@@ -213,8 +214,9 @@ class _Predictor:
 def predictor(run: Run, parameters: Parameters | None = None) -> _Predictor:
     """What predicts the cells of a run: `predictor(run)(cell)` gives a `Prediction`, or None.
 
-    None for ranks on processors, algorithms that are not installed here, what NCCL chooses by itself, eager calls on a
-    shared GPU, and topologies on which ranks have no route.
+    None for ranks on processors, algorithms that are not installed here, what NCCL chooses by itself, and topologies on
+    which ranks have no route. On a shared GPU all but captured chains: eight processes that launch at once wait for
+    each other.
     """
     return _Predictor(run, parameters)
 

@@ -5,6 +5,7 @@ launch, sync, path, port, queueing, efficiency, window, reduce, protocol (docs/m
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -212,10 +213,19 @@ def _shared_sync(found: _Sum, known: Parameters, protocol: str, phase: Phase) ->
         found.use("sync", fence.value * phase.syncs, fence)
 
 
-def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = None) -> Prediction | None:
-    """Prediction for `ranks` ranks on one GPU, captured in a graph: launch, flags, protocol and memory, no links.
+def _most_sent(schedule: Schedule) -> float:
+    """Bytes that the busiest rank sends."""
+    sent = Counter[int]()
+    for phase in schedule.phases:
+        for flow in phase.flows:
+            sent[flow.src] += math.ceil(flow.bytes)
+    return max(sent.values(), default=0)
 
-    None where the protocol has no parameters there (LL128).
+
+def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = None) -> Prediction | None:
+    """Prediction for one of a chain of calls of `ranks` ranks on one GPU, captured in a graph; no links.
+
+    None where the protocol has no parameters there.
     """
     known = parameters or priors()
     nccl = schedule.protocol in NCCL_PROTOCOLS
@@ -231,10 +241,12 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
             found.use("protocol", hop.value * phase.steps, hop)
         else:
             _shared_sync(found, known, schedule.protocol, phase)
-    moved = sum(flow.bytes for phase in schedule.phases for flow in phase.flows) * schedule.wire_factor
-    memory = known["shared_gpu.memory_gbps"]
-    found.use("reduce", (moved + schedule.reduce_bytes * ranks * (moved == 0)) / memory.value / 1e3, memory)
     if nccl:
-        base = known[f"nccl.base.{schedule.protocol}"]
+        base, rate = known[f"nccl.base.{schedule.protocol}"], known[f"shared_gpu.nccl.gbps.{schedule.protocol}"]
         found.use("protocol", base.value, base)
+        found.use("protocol", _most_sent(schedule) * schedule.wire_factor / rate.value / 1e3, rate)
+    else:
+        memory = known["shared_gpu.memory_gbps"]
+        moved = sum(flow.bytes for phase in schedule.phases for flow in phase.flows) * schedule.wire_factor
+        found.use("reduce", moved / memory.value / 1e3, memory)
     return found.result(None, ())

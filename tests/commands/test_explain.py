@@ -71,7 +71,7 @@ def test_a_run_on_processors_blames_no_link(collbench: Shell, tmp_path: Path) ->
 
 
 def test_a_run_on_a_shared_gpu_blames_no_link(collbench: Shell, tmp_path: Path) -> None:
-    write(tmp_path / "run", Fabric.SHARED_GPU, {PUSH: 5.0, RING: 52.0})
+    write(tmp_path / "run", Fabric.SHARED_GPU, {PUSH: 5.0, RING: 24.0})
     done = collbench("explain", "run")
     assert done.stdout.count("no link is involved") == 2
     assert "->" not in done.stdout

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collbench.algorithms.base import registry
 from collbench.contention import traffic
 from collbench.contention.floor import floor
-from collbench.contention.parameters import Parameter, priors
+from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.patterns import all_to_all, through_host
 from collbench.contention.predict import TERMS, Model, predict, shared_gpu
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
@@ -223,7 +223,8 @@ def test_one_rank_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "most"), [("one_stage_pull", 3, 8), ("push", 2, 7), ("nccl_ring_ll", 35, 55)]
+    ("name", "least", "most"),
+    [("one_stage_pull", 3, 8), ("push", 2, 7), ("nccl_ring_ll", 18, 22), ("symm_one_shot", 7, 10)],
 )
 def test_several_ranks_on_one_gpu(name: str, least: float, most: float) -> None:
     """Launch, flags and protocol as on one H200; no link is blamed."""
@@ -236,7 +237,8 @@ def test_several_ranks_on_one_gpu(name: str, least: float, most: float) -> None:
 
 
 def test_nothing_is_said_of_a_protocol_without_parameters() -> None:
-    assert shared_gpu(schedule_of("nccl_ring_ll128"), 8) is None
+    known = {name: p for name, p in priors().known.items() if not name.startswith("shared_gpu.nccl.hop.ring.LL")}
+    assert shared_gpu(schedule_of("nccl_ring_ll"), 8, Parameters(known)) is None
 
 
 def test_no_route() -> None:

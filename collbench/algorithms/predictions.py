@@ -187,36 +187,45 @@ class _Predictor:
 
     def __init__(self, run: Run, parameters: Parameters | None) -> None:
         self.run, self.parameters, self.known = run, parameters, registry()
-        self.machine = Machine.from_dict(run.machine)
+        self.machine = _machine_of(run)
         self._models: dict[int, Model | None] = {}
 
     def __call__(self, cell: Cell) -> Prediction | None:
         algorithm = self.known.get(cell.algorithm)
-        if algorithm is None or algorithm.device != "cuda" or algorithm.name == "nccl_auto":
+        if algorithm is None or algorithm.device != "cuda" or algorithm.name == "nccl_auto" or self.machine is None:
             return None
+        topology = self.machine.topology
         try:
-            schedule = algorithm.traffic(cell.call, self.machine.topology)
+            schedule = algorithm.traffic(cell.call, topology)
             if self.run.fabric is Fabric.SHARED_GPU:
                 chained = cell.mode is Mode.GRAPH and cell.calls > 1
                 return shared_gpu(schedule, cell.call.world_size, self.parameters) if chained else None
-            model = self._model(cell.call.world_size) if self.run.fabric in _FAR else None
+            model = self._model(topology, cell.call.world_size) if self.run.fabric in _FAR else None
             return model.predict(schedule, cell.mode) if model else None
         except CollbenchError:
             return None
 
-    def _model(self, ranks: int) -> Model | None:
+    def _model(self, topology: Topology, ranks: int) -> Model | None:
         if ranks not in self._models:
-            few = ranks > len(self.machine.topology.gpus)
-            self._models[ranks] = None if few else Model(self.machine.topology, self.parameters, ranks)
+            few = ranks > len(topology.gpus)
+            self._models[ranks] = None if few else Model(topology, self.parameters, ranks)
         return self._models[ranks]
+
+
+def _machine_of(run: Run) -> Machine | None:
+    """None where the run's record of its machine is missing or damaged."""
+    try:
+        return Machine.from_dict(run.machine)
+    except (CollbenchError, KeyError, TypeError, ValueError):
+        return None
 
 
 def predictor(run: Run, parameters: Parameters | None = None) -> _Predictor:
     """What predicts the cells of a run: `predictor(run)(cell)` gives a `Prediction`, or None.
 
-    None for ranks on processors, algorithms that are not installed here, what NCCL chooses by itself, and topologies on
-    which ranks have no route. On a shared GPU all but captured chains: eight processes that launch at once wait for
-    each other.
+    None for ranks on processors, algorithms that are not installed here, what NCCL chooses by itself, runs without a
+    record of their machine, and topologies on which ranks have no route. On a shared GPU all but captured chains:
+    eight processes that launch at once wait for each other.
     """
     return _Predictor(run, parameters)
 

@@ -62,9 +62,10 @@ def _explanations(ours: "Run", rows: list[dict[str, Any]]) -> "Iterator[tuple[Ce
     from collbench.contention.explain import explain
     from collbench.contention.traffic import Schedule
     from collbench.results.records import Fabric
-    from collbench.topology.machine import Machine
+    from collbench.topology.graph import Topology
 
-    predict, known, topology = predictor(ours), registry(), Machine.from_dict(ours.machine).topology
+    predict, known = predictor(ours), registry()
+    topology = predict.machine.topology if predict.machine else Topology((), ())
     cells: Mapping[str, Cell] = {cell.cell_id: cell for cell in ours.cells}
     links = ours.fabric not in {Fabric.HOST, Fabric.SHARED_GPU}
     reason = _HOST if ours.fabric is Fabric.HOST else _NO_PARAMETERS

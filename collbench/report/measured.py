@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from collbench.algorithms.predictions import predictions_of
 from collbench.report import answer, figure
 from collbench.report.series import Panel, Series, panels, spreads
 from collbench.report.svg import Styles, inline
@@ -18,7 +19,7 @@ _MOST_NAMES = 3
 
 def measured(run: Run, samples: Sequence[Samples], floors: Mapping[str, float], styles: Styles) -> dict[str, Any]:
     """Rows, and the parts of the page that come from them, ready for the template."""
-    rows = make_rows(run, samples, floors)
+    rows = make_rows(run, samples, floors, predictions_of(run))
     found = panels(rows, spreads(samples))
     best = answer.headline(found)
     ok = [row for row in rows if row["status"] == "ok"]

@@ -124,6 +124,11 @@ def test_a_shared_gpu_is_predicted_without_links() -> None:
     assert prediction.bottleneck is None
 
 
+@pytest.mark.parametrize("machine", [{}, {"topology": 3}, {"topology": {"nodes": [], "links": []}, "fabric": "warp"}])
+def test_a_run_without_its_machine_has_no_predictions(machine: dict[str, object]) -> None:
+    assert predictions_of(replace(run_of(cell("push")), machine=machine)) == {}
+
+
 def test_a_run_on_a_topology_without_routes_has_no_predictions() -> None:
     """The sweep's rows stay; the error belongs to `collbench predict`."""
     apart = replace(topology(), links=())

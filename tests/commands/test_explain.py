@@ -77,6 +77,15 @@ def test_a_run_on_a_shared_gpu_blames_no_link(collbench: Shell, tmp_path: Path) 
     assert "->" not in done.stdout
 
 
+def test_a_run_that_lost_its_machine_blames_no_link(collbench: Shell, tmp_path: Path) -> None:
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0})
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"machine": {}}))
+    done = collbench("explain", "run")
+    assert done.returncode == 0, done.stderr
+    assert "not predicted" in done.stdout
+
+
 @pytest.mark.parametrize(("words", "code", "said"), [
     (("run", "warp"), 2, "no cell of 2 is or contains 'warp'"), (("none",), 2, "none"),
     (("run", "islands"), 3, "none of 1 cells was measured"),

@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--op", default="sum", help="reduction; default sum")
     add("--launches", type=int, default=1, metavar="N", help="fresh starts of all ranks; 5 give an interval; default 1")
+    add("--shuffle", type=int, metavar="SEED", help="measure the cells in an order drawn with this seed")
     add("--budget", metavar="TIME", help="end within this time, such as 45s or 5m")
     add("--timeout", default="30s", metavar="TIME", help="longest time for one cell before it is hung; default 30s")
     add("--dry-run", action="store_true", help="list the cells and the estimated time, measure nothing")
@@ -99,7 +100,7 @@ def _parsed(args: argparse.Namespace) -> "Options":
         last_bytes=parse_bytes(args.last) if args.last else None, factor=args.factor, modes=modes,
         sizes=tuple(parse_bytes(word) for word in args.sizes.split(",")) if args.sizes else (),
         calls=tuple(dict.fromkeys(calls)), op=args.op, dtype=_DTYPES.get(args.dtype, args.dtype),
-        launches=args.launches, iterations=args.iterations, warmup=args.warmup,
+        launches=args.launches, iterations=args.iterations, warmup=args.warmup, shuffle=args.shuffle,
         budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),
         share_gpu=args.share_gpu, allow_busy=args.allow_busy, nccl=str(Path(args.nccl).resolve()) if args.nccl else "",
     )  # fmt: skip

@@ -1,8 +1,9 @@
 """What to measure, in which order, how many calls and iterations, and about how long it takes."""
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from collbench.algorithms.base import Algorithm
 from collbench.errors import UsageError
@@ -10,6 +11,8 @@ from collbench.results.records import DTYPE_BYTES, Call, Cell, Collective, Fabri
 from collbench.topology.machine import Machine
 
 __all__ = ["CHAINED", "Options", "Plan", "make_plan", "seconds_per_cell", "sizes"]
+
+_Item = TypeVar("_Item")
 
 CHAINED = 122
 """Calls of a chained sample: what one decode step of a 61-layer model makes (docs/design.md section 1)."""
@@ -54,6 +57,7 @@ class Options:
     share_gpu: bool = False
     allow_busy: bool = False
     nccl: str = ""
+    shuffle: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form, kept in `run.json`."""
@@ -116,12 +120,25 @@ def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm
         if size % DTYPE_BYTES[dtype]:
             raise UsageError(f"size {size} is no whole number of {dtype} elements ({DTYPE_BYTES[dtype]} bytes each)")
     calls = [Call(size, machine.ranks, Collective.ALL_REDUCE, options.op, dtype) for size in wanted]
-    cells = tuple(c for a in algorithms for call in calls for c in _cells_of(options, machine, a, call))
+    algorithms = _shuffled(algorithms, options.shuffle)
+    cells = tuple(
+        _shuffled(
+            [c for a in algorithms for call in calls for c in _cells_of(options, machine, a, call)], options.shuffle
+        )
+    )
     slots: dict[tuple[str, int], int] = {}
     for cell in cells:
         key = (cell.algorithm, cell.call.bytes)
         slots[key] = max(slots.get(key, 1), cell.calls)
     return Plan(tuple(algorithms), cells, _seconds(options, machine, algorithms, cells), slots)
+
+
+def _shuffled(items: Sequence[_Item], seed: int | None) -> list[_Item]:
+    """In an order that depends on the seed alone; as they are without one."""
+    found = list(items)
+    if seed is not None:
+        random.Random(seed).shuffle(found)  # noqa: S311 - an order of measuring, no secret
+    return found
 
 
 def _sizes_of(options: Options, *, host: bool) -> list[int]:

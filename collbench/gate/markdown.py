@@ -1,0 +1,93 @@
+"""The verdicts for a step summary or a comment, and as annotations of a run on GitHub."""
+
+import re
+from collections.abc import Sequence
+
+from collbench.gate.names import by_effect, change, headline, interval, short_names, times
+from collbench.gate.verdicts import CellVerdict, Outcome, Verdict
+from collbench.results.summary import clean
+
+__all__ = ["MAX_SUMMARY_BYTES", "MOST_ANNOTATIONS", "annotations", "markdown"]
+
+MAX_SUMMARY_BYTES = 1 << 20
+"""Largest step summary that GitHub shows (documentation of workflow commands)."""
+
+MOST_ANNOTATIONS = 10
+"""Most annotations of one kind that GitHub shows for a step (same source)."""
+
+_ROWS = 200
+_SHORT = 10
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$@-])")
+_PIECE = 300
+
+
+def markdown(outcome: Outcome, *, short: bool = False) -> str:
+    """Headline, what stands against a verdict, notes, and a table, worst first; `short` shows ten rows.
+
+    Below `MAX_SUMMARY_BYTES` whatever the names are; what was left out is counted.
+    """
+    lines = [f"### collbench gate: {outcome.verdict}", "", _escape(headline(outcome)) + ".", ""]
+    lines += _listed("Why there is no verdict", outcome.faults)
+    lines += _listed("Notes", outcome.notes)
+    names = short_names(cell.cell_id for cell in outcome.cells)
+    shown = by_effect(outcome.cells)[: _SHORT if short else _ROWS]
+    if shown:
+        lines += ["| verdict | cell | base us | now us | change | 95 % interval | reason |"]
+        lines += ["|---|---|--:|--:|--:|--:|---|", *(_row(cell, names[cell.cell_id]) for cell in shown)]
+    rest = len(outcome.cells) - len(shown)
+    if rest:
+        lines += ["", f"{rest} more cells are left out; the JSON file has all of them."]
+    lines += _listed("Not compared", [f"{cell_id}: {why}" for cell_id, why in outcome.not_compared])
+    text = "\n".join(lines) + "\n"
+    assert len(text.encode()) < MAX_SUMMARY_BYTES  # noqa: S101 - rows and pieces are bounded above
+    return text
+
+
+def _listed(title: str, items: Sequence[str]) -> list[str]:
+    if not items:
+        return []
+    more = [f"- {len(items) - _SHORT} more"] if len(items) > _SHORT else []
+    return ["", f"**{title}**", "", *(f"- {_escape(item)}" for item in items[:_SHORT]), *more, ""]
+
+
+def _row(cell: CellVerdict, name: str) -> str:
+    base, now = times(cell)
+    control = " (control)" if cell.control else ""
+    reason = _escape(cell.reason)
+    return (
+        f"| {cell.verdict} | {_escape(name)}{control} | {base} | {now} | {change(cell)} | {interval(cell)} | {reason} |"
+    )
+
+
+def _escape(text: str) -> str:
+    """Text that stays text: no markup, no HTML, no links and mentions, one line, at most some hundred characters."""
+    words = clean(text)
+    words = words if len(words) <= _PIECE else words[: _PIECE - 3] + "..."
+    words = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", ":&#8203;//")
+    return _SPECIAL.sub(r"\\\1", words)
+
+
+def annotations(outcome: Outcome) -> list[str]:
+    """Workflow commands, at most ten: faults, then regressions, the largest first; the last one counts the rest."""
+    names = short_names(cell.cell_id for cell in outcome.cells)
+    found = [("no verdict", fault) for fault in outcome.faults]
+    if not found and not outcome.cells:
+        found = [("no verdict", "not one cell was compared")]
+    if not outcome.faults:
+        for cell in by_effect(outcome.cells):
+            if cell.verdict is Verdict.REGRESSED:
+                base, now = times(cell)
+                told = f"{base} -> {now} us, {change(cell)}" if cell.ratio is not None else cell.reason
+                found.append((f"REGRESSED {names[cell.cell_id]}", told))
+    more = len(found) - MOST_ANNOTATIONS
+    if more > 0:
+        found = [*found[: MOST_ANNOTATIONS - 1], ("more", f"{more + 1} more; the summary lists them")]
+    return [f"::error title={_property(title)}::{_data(text)}" for title, text in found]
+
+
+def _data(text: str) -> str:
+    return clean(text)[:_PIECE].replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(f"collbench: {text}").replace(":", "%3A").replace(",", "%2C")

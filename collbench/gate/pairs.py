@@ -1,0 +1,162 @@
+"""A paired gate: launches both sides in ABBA order and looks at the verdicts on the way."""
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from collbench.errors import InvalidError, UsageError
+from collbench.gate.judge import judge_paired
+from collbench.gate.launcher import Launcher
+from collbench.gate.sides import Side, joined, side_of_run
+from collbench.gate.verdicts import Outcome, Rules
+from collbench.results.summary import clean
+
+__all__ = ["PairPlan", "make_plan", "run_pairs"]
+
+_OURS = ("--out", "--json", "--resume", "--launches", "--budget", "--dry-run", "--shuffle")
+"""Options of a sweep that the gate gives itself, or that would make launches differ."""
+
+_ITERATIONS = "100"
+"""Timed iterations per cell and launch where the options name none: pinned, so that all launches have the same."""
+
+_USAGE = 2
+_NAMES = ("baseline", "candidate")
+
+
+@dataclass(frozen=True, slots=True)
+class PairPlan:
+    """What is launched: both sides, the options of every sweep, and the cells in the order of the plan."""
+
+    baseline: Launcher
+    candidate: Launcher
+    options: tuple[str, ...]
+    cells: tuple[str, ...]
+    seconds: float
+    seed: int
+    shuffles: bool
+    timeout_s: float
+
+    def record(self, orders: Sequence[str]) -> dict[str, Any]:
+        """JSON form, kept in the outcome."""
+        return {
+            "baseline": self.baseline.label, "candidate": self.candidate.label, "options": list(self.options),
+            "seed": self.seed, "cases_shuffled": self.shuffles, "orders": list(orders),
+        }  # fmt: skip
+
+
+def make_plan(
+    baseline: Launcher, candidate: Launcher, options: Sequence[str], out: Path, seed: int, timeout_s: float
+) -> PairPlan:
+    """Ask both sides what they would measure.
+
+    Raises:
+        UsageError: an option that the gate gives itself, or that a side does not take.
+        InvalidError: a side cannot be started, or the sides would measure different cells.
+    """
+    for word in options:
+        if word.partition("=")[0] in _OURS:
+            raise UsageError(f"{word.partition('=')[0]} behind --: the gate decides that itself; leave it out")
+    pinned = (
+        *options,
+        *(() if any(word.startswith("-n") and word[2:3] != "p" for word in options) else ("-n", _ITERATIONS)),
+    )
+    pinned = tuple(pinned)
+    sides = (baseline, candidate)
+    shuffles = all(
+        _takes_shuffle(side, out / f"plan-{name}.log", timeout_s) for side, name in zip(sides, _NAMES, strict=True)
+    )
+    plans = [
+        _dry_run(side, pinned, out / f"plan-{name}.log", timeout_s) for side, name in zip(sides, _NAMES, strict=True)
+    ]
+    cells = [tuple(str(row["cell_id"]) for row in plan["rows"]) for plan in plans]
+    only = [sorted(set(cells[i]) - set(cells[1 - i])) for i in (0, 1)]
+    for name, ids in zip(_NAMES, only, strict=True):
+        if ids:
+            raise InvalidError(f"the sides plan different cells: only the {name} has {clean(ids[0])} ({len(ids)} such)")
+    if not cells[0]:
+        raise InvalidError("the sides plan no cell: give other options behind --")
+    seconds = sum(float(plan.get("seconds", 0.0)) for plan in plans)
+    return PairPlan(baseline, candidate, pinned, cells[0], seconds, seed, shuffles, timeout_s)
+
+
+def _takes_shuffle(side: Launcher, log: Path, timeout_s: float) -> bool:
+    code, out = side.launch(["--help"], log, timeout_s)
+    if code != 0:
+        raise InvalidError(f"{side.label} cannot be started (code {code}): {_last_line(log)}")
+    return "--shuffle" in out
+
+
+def _dry_run(side: Launcher, options: Sequence[str], log: Path, timeout_s: float) -> Mapping[str, Any]:
+    code, out = side.launch([*options, "--dry-run", "--json"], log, timeout_s)
+    if code == _USAGE:
+        raise UsageError(f"{side.label}: {_last_line(log)}")
+    if code != 0:
+        raise InvalidError(f"{side.label}: the plan failed (code {code}): {_last_line(log)}")
+    try:
+        plan: Mapping[str, Any] = json.loads(out.strip().splitlines()[-1])
+        [str(row["cell_id"]) for row in plan["rows"]]
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        raise InvalidError(f"{side.label}: --dry-run --json printed no plan: is it collbench.sweep?") from None
+    return plan
+
+
+def run_pairs(plan: PairPlan, rules: Rules, out: Path, say: Callable[[str], None] = lambda _text: None) -> Outcome:
+    """Launch until every cell is decided or the last look is taken; every launch is kept below `out`.
+
+    Block k starts with the baseline if k is even. Both launches of a block measure the cells in one order, drawn anew
+    for each block from the seed. Validity is checked after every block.
+
+    Raises:
+        InvalidError: a launch failed as a whole, or did not end.
+    """
+    draw = random.Random(plan.seed)  # noqa: S311 - an order of measuring, no secret
+    launches: dict[str, list[Side]] = {name: [] for name in _NAMES}
+    orders: list[str] = []
+    for block in range(rules.looks[-1]):
+        order = _NAMES if block % 2 == 0 else _NAMES[::-1]
+        case_seed = draw.randrange(1 << 31)
+        for name in order:
+            side = plan.baseline if name == "baseline" else plan.candidate
+            words = [*plan.options, *(["--shuffle", str(case_seed)] if plan.shuffles else [])]
+            launches[name].append(_launch(side, name, words, out / f"{block:02d}-{name}", plan))
+        orders.append("AB" if order is _NAMES else "BA")
+        base, current = (_ordered(joined(launches[name], name), plan.cells) for name in _NAMES)
+        outcome = judge_paired(base, current, rules, plan.record(orders), early=True)
+        looked = block + 1 in rules.looks
+        say(f"block {block + 1} of {rules.looks[0]} to {rules.looks[-1]}" + (f": {_state(outcome)}" if looked else ""))
+        if outcome.faults or (looked and not outcome.undecided):
+            return outcome
+    return outcome
+
+
+def _ordered(side: Side, cells: Sequence[str]) -> Side:
+    ids = dict.fromkeys([*cells, *side.cells])
+    return replace(side, cells={cell_id: side.cells[cell_id] for cell_id in ids if cell_id in side.cells})
+
+
+def _launch(side: Launcher, name: str, words: Sequence[str], folder: Path, plan: PairPlan) -> Side:
+    log = folder.with_suffix(".log")
+    code, _ = side.launch([*words, "--json", "--out", str(folder)], log, plan.timeout_s)
+    try:
+        found = side_of_run(folder, name)
+    except (InvalidError, UsageError) as error:
+        raise InvalidError(f"{side.label}: launch {folder.name} failed (code {code}): {_last_line(log)}") from error
+    if missing := sorted(set(plan.cells) - set(found.cells)):
+        raise InvalidError(f"{side.label}: launch {folder.name} left out {clean(missing[0])} ({len(missing)} such)")
+    return found
+
+
+def _state(outcome: Outcome) -> str:
+    counts = outcome.as_dict()["counts"]
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return clean(lines[-1])[:200] if lines else "it said nothing"

@@ -1,0 +1,187 @@
+"""A run in the formats of other tools. Names of cells are text from a file and are escaped where a format gives them sense.
+
+Sources of the formats: Bencher Metric Format and github-action-benchmark's `customSmallerIsBetter` (their documentation),
+OpenMetrics 1.0 text format, pytest-benchmark's JSON, nccl-tests' table of version 2.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from collbench.errors import UsageError
+from collbench.results.records import DTYPE_BYTES, Collective, Run, Samples
+from collbench.results.summary import clean, fold, rows
+
+__all__ = ["FORMATS", "export"]
+
+_NS, _S = 1e3, 1e-6
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def export(run: Run, samples: Sequence[Samples], form: str, floors: Mapping[str, float] | None = None) -> str:
+    """The run's text in a format of `FORMATS`; cells without times are left out where a format cannot say so.
+
+    Raises:
+        UsageError: an unknown format.
+    """
+    if form not in FORMATS:
+        raise UsageError(f"--format {form}: expected one of {', '.join(FORMATS)}")
+    medians: dict[str, list[float]] = {}
+    for one in sorted(samples, key=lambda one: one.launch):
+        if one.latency_us:
+            medians.setdefault(one.cell_id, []).append(float(sorted(fold(one).tolist())[len(one.latency_us[0]) // 2]))
+    table = [row | {"median_us": medians.get(row["cell_id"], [])} for row in rows(run, samples, floors)]
+    return FORMATS[form](run, table)
+
+
+def _csv(run: Run, table: Rows) -> str:
+    del run
+    out = io.StringIO()
+    names = [name for name in table[0] if name != "median_us"] if table else []
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for row in table:
+        writer.writerow([_cell_of_csv(row[name]) for name in names])
+    return out.getvalue()
+
+
+def _cell_of_csv(value: object) -> object:
+    """Text as a spreadsheet shows it: what would be a formula gets an apostrophe before it."""
+    if value is None:
+        return ""
+    if isinstance(value, (int, float)):
+        return value
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = clean(text)
+    return f"'{text}" if text.startswith(_FORMULA) and text != "-" else text
+
+
+def _bmf(run: Run, table: Rows) -> str:
+    """`latency` is Bencher's measure in nanoseconds; bounds are the least and largest launch, where there are several."""
+    del run
+    found = {}
+    for row in _timed(table):
+        value = {"value": row["p50_us"] * _NS}
+        if len(row["median_us"]) > 1:
+            value |= {"lower_value": min(row["median_us"]) * _NS, "upper_value": max(row["median_us"]) * _NS}
+        found[clean(row["cell_id"])] = {"latency": value}
+    return _json(found)
+
+
+def _gab(run: Run, table: Rows) -> str:
+    del run
+    return _json([
+        {
+            "name": clean(row["cell_id"]), "unit": "us", "value": row["p50_us"],
+            "range": f"{min(row['median_us']):.4g} .. {max(row['median_us']):.4g}",
+            "extra": f"p99 {row['p99_us']:.4g} us, {row['iterations']} iterations, {row['launches']} launches",
+        }
+        for row in _timed(table)
+    ])  # fmt: skip
+
+
+def _openmetrics(run: Run, table: Rows) -> str:
+    del run
+    name = "collbench_latency_seconds"
+    lines = [
+        f"# TYPE {name} gauge", f"# UNIT {name} seconds",
+        f"# HELP {name} Time per call of the slowest rank, quantiles over iterations.",
+    ]  # fmt: skip
+    shown = ("collective", "algorithm", "variant", "op", "dtype", "bytes", "world_size", "mode", "calls")
+    for row in _timed(table):
+        labels = ",".join(f'{key}="{_label(row[key])}"' for key in shown)
+        lines += [
+            f'{name}{{{labels},quantile="{q}"}} {row[field] * _S:.9g}'
+            for q, field in (("0", "min_us"), ("0.5", "p50_us"), ("0.99", "p99_us"))
+        ]
+    lines += ["# TYPE collbench_cells gauge", "# HELP collbench_cells Cells of the run by status."]
+    statuses = [str(row["status"]) for row in table]
+    lines += [f'collbench_cells{{status="{_label(s)}"}} {statuses.count(s)}' for s in sorted(set(statuses))]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _label(value: object) -> str:
+    return clean(str(value)).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _pytest_benchmark(run: Run, table: Rows) -> str:
+    """What only a spread over rounds could give (deviations, quartiles) is not invented: those keys are left out."""
+    hard = run.machine.get("fingerprint", {}).get("soft", {})
+    info = {
+        "cpu": {"brand_raw": hard.get("cpu", "")}, "machine": hard.get("host_arch", ""),
+        "python_implementation": "CPython", "python_version": hard.get("python", ""),
+    }  # fmt: skip
+    found = [
+        {
+            "group": row["collective"], "name": clean(row["cell_id"]), "fullname": clean(row["cell_id"]),
+            "params": None, "param": None,
+            "extra_info": {"cell_id": clean(row["cell_id"]), "median_us": row["median_us"]},
+            "stats": {
+                "min": row["min_us"] * _S, "median": row["p50_us"] * _S,
+                "rounds": max(1, row["iterations"] // max(1, row["launches"])), "iterations": row["calls"],
+            },
+        }
+        for row in _timed(table)
+    ]  # fmt: skip
+    return _json({
+        "machine_info": info, "commit_info": {}, "benchmarks": found, "datetime": run.created, "version": run.version,
+    })  # fmt: skip
+
+
+def _nccl_tests(run: Run, table: Rows) -> str:
+    """One table per algorithm, mode and number of calls; `#wrong` is 0 for a verified cell."""
+    lines = [
+        f"# collbench {run.version}: {run.world_size} ranks, fabric {run.fabric}; time = median of the slowest rank"
+    ]
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in table:
+        groups.setdefault(
+            tuple(str(row[k]) for k in ("collective", "algorithm", "variant", "mode", "calls")), []
+        ).append(row)
+    for key, members in groups.items():
+        collective, algorithm, variant, mode, calls = (clean(word) for word in key)
+        lines += [
+            "#", f"# {collective} {' '.join(filter(None, (algorithm, variant)))} {mode} calls {calls}",
+            f"# {'size':>11} {'count':>13} {'type':>9} {'redop':>7} {'root':>7} {'time':>8} {'algbw':>7} {'busbw':>7} #wrong",
+            f"# {'(B)':>11} {'(elements)':>13} {'':>9} {'':>7} {'':>7} {'(us)':>8} {'(GB/s)':>7} {'(GB/s)':>7}",
+        ]  # fmt: skip
+        lines += [_nccl_line(row) for row in members]
+    return "\n".join(lines) + "\n"
+
+
+def _nccl_line(row: Mapping[str, Any]) -> str:
+    count = row["bytes"] // DTYPE_BYTES.get(row["dtype"], 1)
+    head = f"  {row['bytes']:>11} {count:>13} {clean(row['dtype']):>9} {clean(row['op']):>7} {-1:>7}"
+    if row["p50_us"] is None or row["p50_us"] <= 0:
+        return f"{head} {'N/A':>8} {'N/A':>7} {'N/A':>7}    N/A  # {clean(str(row['status']))}: {clean(row['reason'])}"
+    rate = row["bytes"] / row["p50_us"] / 1e3
+    bus = rate * _bus_factor(row["collective"], row["world_size"])
+    return f"{head} {row['p50_us']:>8.2f} {rate:>7.2f} {bus:>7.2f} {0:>6}"
+
+
+def _bus_factor(collective: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests' doc/PERFORMANCE.md derives it."""
+    if collective == Collective.ALL_REDUCE:
+        return 2 * (ranks - 1) / ranks
+    if collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL}:
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+def _timed(table: Rows) -> list[Mapping[str, Any]]:
+    return [row for row in table if row["p50_us"] is not None]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[Run, Rows], str]] = {
+    "csv": _csv, "bmf": _bmf, "gab": _gab, "openmetrics": _openmetrics, "pytest-benchmark": _pytest_benchmark,
+    "nccl-tests": _nccl_tests,
+}  # fmt: skip
+"""Writers by the names of `--format`."""

@@ -65,6 +65,7 @@ def _matrix(lines: list[str], segment: Segment, label: re.Pattern[str], expected
     names = [row.name for row in rows]
     notes: list[str] = []
     header = header_names(segment.header, set(names).__contains__)
+    _check_words(lines, rows, len(header), expected)
     if count > len(rows):
         names = _with_missing(lines, segment, header, count, notes)
     elif count == len(rows):
@@ -98,6 +99,14 @@ def _join_wrapped(rows: list[Row], label: re.Pattern[str]) -> None:
             if len(labels) == len(rows):
                 row.labels, row.tail = labels, tail
                 break
+
+
+def _check_words(lines: list[str], rows: list[Row], most: int, expected: str) -> None:
+    """A word where the header still has columns of labels is a label that nobody knows; said before rows are missed."""
+    for row in rows:
+        word = (row.tail.split() or [""])[0]
+        if is_gpu(row.name) and len(row.labels) < most and word[:1].isalpha() and word not in {"N/A", "NA"}:
+            refuse(lines, row.line, f"{word[:20]!r} after {len(row.labels)} of {most} labels: expected {expected}")
 
 
 def _with_missing(lines: list[str], segment: Segment, header: list[str], count: int, notes: list[str]) -> list[str]:

@@ -112,7 +112,7 @@ def segments(lines: list[str], label: re.Pattern[str]) -> list[Segment]:
     for index, line in enumerate(lines):
         if not line or line.isspace():
             continue
-        if len(found) > MOST_SEGMENTS:
+        if len(found) > MOST_SEGMENTS or rows >= _MOST_ROWS_IN_ALL:
             break
         if not found and "GPU" not in line and "gpu" not in line:
             continue
@@ -124,8 +124,6 @@ def segments(lines: list[str], label: re.Pattern[str]) -> list[Segment]:
                 found.append(Segment(index))
             found[-1].add(row)
             rows += 1
-            if rows >= _MOST_ROWS_IN_ALL:
-                break
         elif numbered and _is_header(line):
             if open_ is None or open_.rows or len(open_.header) > _LONGEST_HEADER:
                 found.append(Segment(index))

@@ -57,7 +57,7 @@ class P2pMatrix:
 
 def kinds_in(text: str, lines: list[str]) -> set[str]:
     """Which matrices a capture holds, whole or damaged: `matrix` of `topo -m`, `p2p` of `topo -p2p`."""
-    whole, broken = label_matrix.read_matrices(lines, _LABEL, _LABELS)
+    whole, broken = label_matrix.read_matrices(_without(lines, _STATE, _STATES), _LABEL, _LABELS)
     states, damaged = label_matrix.read_matrices(lines, _STATE, _STATES)
     named = _P2P_WORDS.search(text) is not None
     peers = [m for m in states if _is_p2p(m, named=named)]
@@ -92,8 +92,7 @@ def parse_matrix(text: str) -> Topology:
 
 def matrix_of(lines: list[str]) -> LabelledDevices:
     """As `read_matrix`, from cleaned lines."""
-    lines = _without(lines, _STATE, _STATES)
-    found, failed = label_matrix.read_matrices(lines, _LABEL, _LABELS)
+    found, failed = label_matrix.read_matrices(_without(lines, _STATE, _STATES), _LABEL, _LABELS)
     if not found:
         _none(lines, failed, "nvidia-smi topo -m", "a row for each GPU such as `GPU0  X  PIX  SYS`")
     matrix = max(found, key=lambda m: len(m.gpus))

@@ -197,6 +197,8 @@ def test_blank_affinity_shifts_nothing() -> None:
         ("\tGPU0\tGPU1\tGPU2\n" + rows("X PIX SYS", "PIX X SYS"), r"line 3.*GPU2.*missing"),
         (rows("X PIX SYS", "PIX X", "SYS SYS X"), r"line 2: 'GPU1 PIX X': row GPU1 has 2 of 3 labels"),
         (rows("X PIX SYS", "PIX X QQQ", "SYS SYS X"), r"line 2: .*then 'QQQ': expected X, PIX"),
+        ("\tGPU0\tGPU1\n" + rows("X DIS", "DIS X"), r"line 2: .*'DIS' after 1 of 2 labels: expected X, PIX"),
+        (rows("X N/A", "N/A X"), r"line 1: 'GPU0 X N/A': no rows in it: expected what nvidia-smi topo -m prints"),
         (rows("X PIX", "X PIX"), r"line 2: .*expected X, the device itself"),
         (rows("X X", "PIX X"), r"line 1: .*X in more than one column"),
         (TWO_PAIRS[:200], r"line \d: '.*': .*expected"),

@@ -66,7 +66,9 @@ class Supervisor:
         self._work.mkdir(mode=0o700)
         try:
             for launch in range(self._options.launches):
-                for algorithm in self._plan.algorithms:
+                # there and back: any two algorithms are launched in the order A B B A, so that drift favours neither
+                order = self._plan.algorithms if launch % 2 == 0 else self._plan.algorithms[::-1]
+                for algorithm in order:
                     self._measure(algorithm, launch)
         finally:
             self._shut_down()

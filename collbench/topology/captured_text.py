@@ -32,7 +32,7 @@ def lines_of(text: str) -> list[str]:
 
     A capture that was kept as one JSON string, with its line ends and tabs spelled out, is taken apart first.
     """
-    if text.count("\\n") > 2 + text.count("\n"):
+    if text.count("\\n") > max(1, text.count("\n")):
         text = text.replace("\\r", "").replace("\\n", "\n").replace("\\t", "\t")
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_INVISIBLE)
     text = _COLOUR.sub("", text)

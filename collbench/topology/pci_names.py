@@ -24,8 +24,8 @@ _AMD_GPU = re.compile(
 )
 _INTEL_GPU = re.compile(r"Intel Corporation.{0,80}?(?:Data Center GPU|Ponte Vecchio|\bDG[12]\b|\[Arc|Battlemage)")
 _NIC = re.compile(
-    r"Ethernet|ConnectX|Infini-?[Bb]and|\bMT\d{4,5}\b|Elastic (?:Network|Fabric)|\bEFA\b|Omni-Path|NetXtreme|NetLink|\bBCM57"
-    r"|\bHFI\b|Gigabit|BlueField-\d|Slingshot|\bE810\b|\bX[57]10\b|\b82599|Virtio network|\bIPU\b",
+    r"Ethernet|ConnectX|Infini-?[Bb]and|\bMT\d{4,5}\b|Elastic (?:Network|Fabric)|\bEFA\b|Omni-Path|NetXtreme"
+    r"|NetLink|\bBCM57|\bHFI\b|Gigabit|BlueField-\d|Slingshot|\bE810\b|\bX[57]10\b|\b82599|Virtio network|\bIPU\b",
 )
 _NO_NIC = re.compile(r"Virtual Function|SoC Management|Crypto|\bDMA\b|NVMe|SNAP|Bridge|Management|Auxiliary|Wireless")
 _CLASS_WORDS = {

@@ -95,7 +95,7 @@ def matrix_of(lines: list[str]) -> LabelledDevices:
     found, failed = label_matrix.read_matrices(_without(lines, _STATE, _STATES), _LABEL, _LABELS)
     if not found:
         _none(lines, failed, "nvidia-smi topo -m", "a row for each GPU such as `GPU0  X  PIX  SYS`")
-    matrix = max(found, key=lambda m: len(m.gpus))
+    matrix = max(found, key=lambda m: (len(m.gpus), len(columns_of(m.header))))
     if not matrix.gpus:
         refuse(lines, matrix.line, "a matrix without a GPU: expected rows GPU0, GPU1, ...")
     notes = [*matrix.notes, *_others(matrix, found), *(f"not read: {error}" for error in failed)]
@@ -119,7 +119,8 @@ def _others(matrix: LabelMatrix, found: list[LabelMatrix]) -> list[str]:
 
 def _without(lines: list[str], label: re.Pattern[str], expected: str) -> list[str]:
     """The lines with those of whole matrices of another kind left blank, for captures that hold both."""
-    other = (m for m in label_matrix.read_matrices(lines, label, expected)[0] if len(m.names) > 1)
+    found = label_matrix.read_matrices(lines, label, expected)[0]
+    other = (m for m in found if len(m.names) > 1 or (label is _LABEL and columns_of(m.header)))
     gone = {index for matrix in other for index in range(matrix.line, matrix.last + 1)}
     return ["" if index in gone else line for index, line in enumerate(lines)] if gone else lines
 

@@ -2,10 +2,11 @@
 
 import contextlib
 import faulthandler
+import importlib
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from collbench.algorithms.base import Algorithm, Proof, Runner, registry
 from collbench.measure.channel import Channel
@@ -14,10 +15,20 @@ from collbench.measure.ranks import WorkerRanks, pin
 from collbench.measure.verify import Check, Finding, supported
 from collbench.results.records import Cell, Flag, Mode, Status
 
-__all__ = ["run_worker"]
+__all__ = ["Bench", "failure_of", "run_worker"]
 
 BATCHES = 3
 """Timed batches of a cell: each has fresh data, poisoned outputs, and is verified when it ends."""
+
+
+class Bench(Protocol):
+    """What a worker does between `open` and `close` of its group."""
+
+    def answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Carry a command out; an error becomes an answer (`failure_of`)."""
+
+    def close(self) -> None:
+        """Free everything; never raises."""
 
 
 def run_worker(fd: int, spec: dict[str, Any], local_rank: int) -> None:
@@ -26,7 +37,7 @@ def run_worker(fd: int, spec: dict[str, Any], local_rank: int) -> None:
     faulthandler.enable()
     channel = Channel(fd)
     ranks = WorkerRanks(channel, spec, local_rank)
-    bench = _Bench(ranks, registry()[spec["algorithm"]], int(spec["seed"]), list(spec["devices"]))
+    bench = _make_bench(ranks, spec)
     with contextlib.suppress(EOFError, OSError):
         while (command := channel.receive())["op"] != "close":
             channel.send(bench.answer(command))
@@ -34,7 +45,16 @@ def run_worker(fd: int, spec: dict[str, Any], local_rank: int) -> None:
     ranks.close()
 
 
-class _Bench:
+def _make_bench(ranks: WorkerRanks, spec: dict[str, Any]) -> Bench:
+    """That of an algorithm's cells, or the one that `spec["bench"]` names as `module:function` of (ranks, spec)."""
+    if "bench" in spec:
+        module, _, name = str(spec["bench"]).partition(":")
+        made: Bench = getattr(importlib.import_module(module), name)(ranks, spec)
+        return made
+    return _CellBench(ranks, registry()[spec["algorithm"]], int(spec["seed"]), list(spec["devices"]))
+
+
+class _CellBench:
     """Keeps the runner open from cell to cell as long as the call stays the same."""
 
     def __init__(self, ranks: WorkerRanks, algorithm: Algorithm, seed: int, devices: list[str]) -> None:
@@ -56,7 +76,7 @@ class _Bench:
             return self._measure(Cell.from_row(command["cell"]), command)
         except Exception as error:  # noqa: BLE001 - whatever it was becomes the cell's status and reason
             self._drop_runner(error)
-            return {"failed": _failure_kind(error), "reason": _one_line(error)}
+            return failure_of(error)
 
     def _measure(self, cell: Cell, command: dict[str, Any]) -> dict[str, Any]:
         if not supported(cell.call):
@@ -222,6 +242,11 @@ def _health(device: str) -> str:
 
         torch.zeros(1, device=device).add_(1).cpu()
     return ""
+
+
+def failure_of(error: Exception) -> dict[str, Any]:
+    """An error as a worker's answer: the status that it means, and its reason in one line."""
+    return {"failed": _failure_kind(error), "reason": _one_line(error)}
 
 
 def _failure_kind(error: Exception) -> Status:

@@ -1,0 +1,158 @@
+"""Which microbenchmarks to run on a topology, in order, each with what every rank has to know of it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from collbench.results.probes import SEVERAL
+from collbench.topology.graph import NodeKind, Topology, TopologyError
+
+__all__ = ["Task", "pair_class", "plan_probes", "root_of"]
+
+FAN_PEERS = (2, 3, 4, 7)
+"""Numbers of peers in fans."""
+
+_COLLAPSE_SOURCES = (2, 4)
+_Flows = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One microbenchmark: data flow along `flows`.
+
+    `kind` is `launch`, `barrier`, `flag`, `read_chain`, `bandwidth`, `litmus_message` or `litmus_torn`; `mechanism` of
+    a bandwidth is `load`, `store` or `copy`.
+    """
+
+    kind: str
+    flows: _Flows = ()
+    mechanism: str = ""
+    pattern: str = ""
+    unit: str = "us"
+
+    @property
+    def name(self) -> str:
+        """Name of the record."""
+        return f"{self.kind}.{self.mechanism}" if self.mechanism else self.kind
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Source and destination, `SEVERAL` where there is more than one."""
+        ends = [{flow[i] for flow in self.flows} for i in (0, 1)]
+        src, dst = (found.pop() if len(found) == 1 else SEVERAL for found in ends)
+        return src, dst
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the workers are told."""
+        return {"kind": self.kind, "flows": [list(f) for f in self.flows], "mechanism": self.mechanism}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Task":
+        """Inverse of `as_dict`."""
+        return cls(str(data["kind"]), tuple((int(a), int(b)) for a, b in data["flows"]), str(data["mechanism"]))
+
+
+def plan_probes(ranks: int, topology: Topology, device: str, *, litmus: bool = False) -> list[Task]:
+    """Tasks in the order in which they run: cheap and basic ones first.
+
+    `device` is `cuda` or `cpu`. With `litmus` only the tests of memory ordering, over every ordered pair of ranks.
+    """
+    pairs = list(permutations(range(ranks), 2))
+    if litmus:
+        kinds = ("litmus_message", "litmus_torn")
+        return [Task(kind, (pair,), pattern="pair", unit="violations") for kind in kinds for pair in pairs]
+    tasks = [Task("launch"), Task("barrier")] if device == "cuda" else [Task("barrier")]
+    tasks += [Task("flag", ((a, b),), pattern="pair") for a, b in pairs if a < b]
+    if device == "cuda":
+        tasks += [Task("read_chain", (pair,), pattern="pair") for pair in pairs]
+    mechanisms = ("load", "store", "copy") if device == "cuda" else ("load", "store")
+    for mechanism in mechanisms if ranks > 1 else ():
+        tasks += [_bandwidth(mechanism, "solo", (pair,)) for pair in _solo_pairs(pairs, topology, mechanism)]
+        tasks += [_bandwidth(mechanism, pattern, flows) for pattern, flows in _loaded(ranks, topology)]
+    return tasks
+
+
+def _bandwidth(mechanism: str, pattern: str, flows: _Flows) -> Task:
+    return Task("bandwidth", flows, mechanism, pattern, "GB/s")
+
+
+def _solo_pairs(pairs: list[tuple[int, int]], topology: Topology, mechanism: str) -> list[tuple[int, int]]:
+    """Every pair by copy engine, which tells links; one pair of each class by multiprocessors."""
+    return pairs if mechanism == "copy" else list(_representatives(pairs, topology))
+
+
+def _representatives(pairs: list[tuple[int, int]], topology: Topology) -> Iterator[tuple[int, int]]:
+    seen: set[str] = set()
+    for pair in pairs:
+        word = pair_class(topology, *pair)
+        if word not in seen:
+            seen.add(word)
+            yield pair
+
+
+def pair_class(topology: Topology, a: int, b: int) -> str:
+    """What lies between two ranks, as text: pairs of one class should measure alike. Empty where nobody knows."""
+    gpus = topology.gpus
+    if max(a, b) >= len(gpus):
+        return ""
+    try:
+        links = topology.route(gpus[a], gpus[b])
+    except TopologyError:
+        return "no route"
+    kinds = [str(topology.node(link.dst).kind) for link in links[:-1]]
+    return "-".join([*kinds, *sorted({link.link_class for link in links})])
+
+
+def root_of(topology: Topology, rank: int) -> str:
+    """The root port above a rank's GPU, empty where the topology has none."""
+    gpus, sockets = topology.gpus, topology.sockets
+    if rank >= len(gpus):
+        return ""
+    for socket in sockets:
+        try:
+            route = topology.route(gpus[rank], socket)
+        except TopologyError:
+            continue
+        return next((link.dst for link in route if topology.node(link.dst).kind is NodeKind.ROOT_PORT), "")
+    return ""
+
+
+def _loaded(ranks: int, topology: Topology) -> Iterator[tuple[str, _Flows]]:
+    """Patterns in which several flows run together."""
+    pairs = list(permutations(range(ranks), 2))
+    for a, b in _representatives([pair for pair in pairs if pair[0] < pair[1]], topology):
+        yield "both_ways", ((a, b), (b, a))
+    far = sorted(range(1, ranks), key=lambda peer: (-pair_class(topology, 0, peer).count("-"), peer))
+    for count in (c for c in FAN_PEERS if c < ranks):
+        yield f"one_to_{count}", tuple((0, peer) for peer in far[:count])
+        yield f"{count}_to_one", tuple((peer, 0) for peer in far[:count])
+    if ranks > 2:  # noqa: PLR2004 - with two ranks it is both_ways
+        yield "shift_1", tuple((rank, (rank + 1) % ranks) for rank in range(ranks))
+    four = _four_below_one_switch(ranks, topology)
+    if four and len(four) < ranks:
+        yield "all_to_all_4", tuple(permutations(four, 2))
+    yield "all_to_all", tuple(pairs)
+    yield from _collapse(ranks, topology)
+
+
+def _four_below_one_switch(ranks: int, topology: Topology) -> tuple[int, ...]:
+    where = {gpu: rank for rank, gpu in enumerate(topology.gpus) if rank < ranks}
+    groups = [tuple(where[gpu] for gpu in group if gpu in where) for group in topology.groups]
+    return next((group[:4] for group in groups if len(group) >= 4), ())  # noqa: PLR2004 - a dense group
+
+
+def _collapse(ranks: int, topology: Topology) -> Iterator[tuple[str, _Flows]]:
+    """Sources below one root port that write below one other root port, and below two."""
+    roots: dict[str, list[int]] = {}
+    for rank in range(ranks):
+        roots.setdefault(root_of(topology, rank), []).append(rank)
+    below = [members for root, members in roots.items() if root]
+    if len(below) < 3:  # noqa: PLR2004 - one to write from, two to write to
+        return
+    home, *away = sorted(below, key=len, reverse=True)
+    for count in (c for c in _COLLAPSE_SOURCES if c <= len(home) and c <= 2 * min(map(len, away[:2]))):
+        one = [away[0][i % len(away[0])] for i in range(count)]
+        two = [away[i % 2][(i // 2) % len(away[i % 2])] for i in range(count)]
+        yield f"{count}_below_one_root", tuple(zip(home[:count], one, strict=True))
+        yield f"{count}_below_two_roots", tuple(zip(home[:count], two, strict=True))

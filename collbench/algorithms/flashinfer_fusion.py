@@ -1,0 +1,115 @@
+"""FlashInfer's all-reduce fused with RMSNorm: the `trtllm` kernels that it compiles where it runs, and `mnnvl`.
+
+Which compute capabilities it compiles for changed with its releases; read in 0.5.3 and 0.7.4.
+"""
+
+from collbench.algorithms.cuda_support import number
+from collbench.algorithms.known_system import (
+    at_least,
+    full_nvlink,
+    needs_arch,
+    needs_p2p,
+    needs_package,
+    needs_ranks,
+    one_host,
+    own_gpus,
+    system,
+)
+from collbench.contention.traffic import Move, Schedule, one_stage
+from collbench.results.records import Call, Support
+from collbench.topology.graph import Topology
+from collbench.topology.machine import Machine
+
+__all__ = ["ALGORITHMS"]
+
+_REFERENCE = "https://github.com/flashinfer-ai/flashinfer"
+_SOURCE = "FlashInfer jit/comm.py; sglang issue 15650, flashinfer pull request 3903"
+_WITHOUT_12, _WITH_12 = (0, 6, 12), (0, 7, 4)
+"""The last release that surely came before sm_12x was added (pull request 3903 was open on 14 July 2026; 0.6.12 is of
+May), and the first one that was read with it."""
+
+_RANKS = (2, 4, 8, 16)
+_CUDA_FOR_12 = (12, 8)
+_INSTALL = needs_package("flashinfer", "pip install flashinfer-python")
+
+
+def _archs(machine: Machine, call: Call) -> Support | None:
+    del call
+    arch = number(machine.arch)
+    if arch // 10 in {9, 10}:
+        return None
+    if arch // 10 != 12:  # noqa: PLR2004 - the major version that came later
+        return needs_arch("FlashInfer's fusion", (9, 10, 12), "leave it to NCCL", _SOURCE)(machine, Call(1, 2))
+    version = machine.version("flashinfer")
+    early = f"No supported CUDA architectures found for major versions [9, 10] up to FlashInfer {_text(_WITHOUT_12)}"
+    late = f"compiled for sm_12x in {_text(_WITH_12)}"
+    if not version:
+        reason = f"it depends on the release, which was not said: {early}; {late}"
+        return Support.unknown(reason, "--with flashinfer=VERSION", _SOURCE)
+    if version < (*_WITHOUT_12[:2], _WITHOUT_12[2] + 1):
+        reason = (
+            f"FlashInfer {machine.software['flashinfer']} compiles it for compute capabilities 9.x and 10.x only: "
+            "'No supported CUDA architectures found for major versions [9, 10]', at the latest during graph capture"
+        )
+        remedy = f"install FlashInfer {_text(_WITH_12)} or later; whether it pays on PCIe is to be measured"
+        return Support.no(reason, remedy, _SOURCE)
+    if version < _WITH_12:
+        reason = f"FlashInfer {machine.software['flashinfer']} was not read: {early}; {late}"
+        return Support.unknown(reason, f"install FlashInfer {_text(_WITH_12)} or later", _SOURCE)
+    return None
+
+
+def _compiler(machine: Machine, call: Call) -> Support | None:
+    del call
+    known = at_least(machine, "cuda", _CUDA_FOR_12)
+    if number(machine.arch) // 10 == 12 and known is False:  # noqa: PLR2004 - the major version
+        return Support.no(
+            f"CUDA {machine.software['cuda']} cannot compile for sm_12x", "use CUDA 12.8 or later",
+            "CUDA 12.8 release notes",
+        )  # fmt: skip
+    return None
+
+
+def _collapse(machine: Machine, call: Call) -> Support | None:
+    """On PCIe it is a push from all to all: right, and slow where posted writes collapse."""
+    if full_nvlink(machine) or call.world_size == 2:  # noqa: PLR2004 - no fan-out
+        return None
+    reason = (
+        "it runs, and pushes every message to every rank at once: a four-rank server on PCIe became slower with it, "
+        "and fabrics with write collapse lose a factor of ten"
+    )
+    return Support.unknown(reason, "measure before you serve with it", "sglang pull request 32330")
+
+
+def _mnnvl(machine: Machine, call: Call) -> Support | None:
+    del call
+    if full_nvlink(machine) and machine.facts.get("multicast") not in {"no", "ns", "unsupported"}:
+        return None
+    reason = f"its mnnvl workspace needs NVLink multicast on every rank, and fabric {machine.fabric} has none"
+    return Support.no(reason, "backend='trtllm'", "FlashInfer 0.7.4 comm/allreduce.py")
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _push(call: Call, topology: Topology) -> Schedule:
+    del topology
+    return one_stage(call, Move.PUSH, protocol="data announces itself")
+
+
+ALGORITHMS = (
+    system(
+        "flashinfer_trtllm_fusion", "one-shot push with a sentinel, with RMSNorm behind it", _REFERENCE,
+        (own_gpus("its workspace", _SOURCE), _archs, _compiler, needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE),
+         one_host, needs_p2p, _INSTALL, _collapse),
+        Support.yes("compiled at its first call with nvcc and ninja", _SOURCE), _push, family="flashinfer",
+    ),
+    system(
+        "flashinfer_mnnvl_fusion", "the same over NVLink multicast", _REFERENCE,
+        (own_gpus("its workspace", _SOURCE), _mnnvl,
+         needs_arch("FlashInfer's mnnvl", (9, 10), "backend='trtllm'", "flashinfer pull request 3385"), _INSTALL),
+        Support.yes("", "FlashInfer 0.7.4 comm/allreduce.py"), _push, family="flashinfer",
+    ),
+)  # fmt: skip
+"""Fused all-reduces of FlashInfer."""

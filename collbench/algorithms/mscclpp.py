@@ -1,0 +1,74 @@
+"""MSCCL++: packet algorithms that store data with flags, and channel algorithms that advance semaphores on the peer.
+
+Read in 0.9.0. It is installed from its repository; nobody here has run it.
+"""
+
+from collbench.algorithms.known_system import (
+    Check,
+    needs_bytes,
+    needs_p2p,
+    needs_package,
+    no_remote_atomics,
+    one_host,
+    own_gpus,
+    system,
+)
+from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
+from collbench.results.records import Call, Fabric, Support
+from collbench.topology.graph import Topology
+from collbench.topology.machine import Machine
+
+__all__ = ["ALGORITHMS"]
+
+_REFERENCE = "https://github.com/microsoft/mscclpp"
+_SOURCE = "MSCCL++ 0.9.0; mscclpp issue 397"
+_MOST_BYTES = 1 << 20
+_INSTALL = needs_package("mscclpp", "pip install from its repository; it needs cupy and cuda-bindings")
+
+
+def _collapse(machine: Machine, call: Call) -> Support | None:
+    """Store-only, so right on PCIe; pushing to all at once is the worst case of write collapse."""
+    if machine.fabric not in {Fabric.PCIE, Fabric.MIXED} or call.world_size == 2:  # noqa: PLR2004 - no fan-out
+        return None
+    reason = (
+        "it needs peer access and Transport.CudaIpc, no NVLink, and stores only, so it should be right on PCIe; every "
+        "rank writes to every other one at once, slow on fabrics with write collapse; nobody has published a run"
+    )
+    return Support.unknown(reason, "measure it, or prefer an island scheme", _SOURCE)
+
+
+_COMMON: tuple[Check, ...] = (own_gpus("MSCCL++", _SOURCE), one_host, needs_p2p, _INSTALL)
+_PACKET = (*_COMMON, needs_bytes("the packet algorithm", _MOST_BYTES, 8, _SOURCE), _collapse)
+
+
+def _allpair(call: Call, topology: Topology) -> Schedule:
+    del topology
+    return one_stage(call, Move.PUSH, wire_factor=2.0, protocol="flag in every 8 bytes")
+
+
+def _two_phase(call: Call, topology: Topology) -> Schedule:
+    del topology
+    return two_stage(call, Move.PUSH, wire_factor=2.0, protocol="flag in every 8 bytes")
+
+
+def _fullmesh(call: Call, topology: Topology) -> Schedule:
+    del topology
+    return two_stage(call, Move.PULL, protocol="barriers")
+
+
+ALGORITHMS = (
+    system(
+        "mscclpp_allpair_packet", "one-shot push, 4 bytes of data and 4 of flag", _REFERENCE, _PACKET,
+        Support.yes("", _SOURCE), _allpair, family="mscclpp",
+    ),
+    system(
+        "mscclpp_packet", "reduce-scatter and all-gather by packets", _REFERENCE, _PACKET, Support.yes("", _SOURCE),
+        _two_phase, family="mscclpp",
+    ),
+    system(
+        "mscclpp_fullmesh", "reduce-scatter and all-gather behind semaphores", _REFERENCE,
+        (*_COMMON, no_remote_atomics("MSCCL++'s fullmesh", _SOURCE)), Support.yes("", _SOURCE), _fullmesh,
+        family="mscclpp",
+    ),
+)  # fmt: skip
+"""Two packet algorithms, and the one for large messages."""

@@ -1,0 +1,54 @@
+"""NCCL's symmetric kernels: one-shot LL and pull-and-push on registered windows, by release.
+
+Read in the sources of 2.27.3 to 2.30.7.
+"""
+
+from collbench.algorithms.cuda_support import version_text
+from collbench.algorithms.known_system import full_nvlink, is_assumed, needs_p2p, one_host, system
+from collbench.contention.traffic import Move, Schedule, one_stage
+from collbench.results.records import Call, Support
+from collbench.topology.graph import Topology
+from collbench.topology.machine import Machine
+
+__all__ = ["ALGORITHMS"]
+
+_FIRST, _NVLINK_ONLY = (2, 27, 3), (2, 29, 2)
+"""The first release with them, and the first that asks for a direct NVLink between all GPUs."""
+
+_SOURCE = "NCCL symmetric kernels, 2.27.3 to 2.30.7; nccl issues 1963 and 2275"
+
+
+def _release(machine: Machine, call: Call) -> Support | None:
+    del call
+    version = machine.version("nccl")
+    if not version:
+        missing = "the version of NCCL was not said" if is_assumed(machine) else "no NCCL was found"
+        return Support.unknown(f"{missing}, and these kernels depend on it", "--with nccl=VERSION", _SOURCE)
+    if version < _FIRST:
+        return Support.no(f"NCCL {version_text(version)} has none", f"use {version_text(_FIRST)} or later", _SOURCE)
+    if full_nvlink(machine):
+        return None
+    if version >= _NVLINK_ONLY:
+        reason = f"NCCL {version_text(version)} offers them between GPUs joined by NVLink only; 2.28.9 did on PCIe too"
+        return Support.no(reason, "LD_PRELOAD a libnccl of 2.27.3 to 2.28.9", _SOURCE)
+    reason = (
+        f"NCCL {version_text(version)} asks for P2P between all GPUs and not for NVLink, so they may run on PCIe; "
+        "nobody has published a time"
+    )
+    remedy = "register buffers as windows (NCCL_CUMEM_ENABLE=1) and look for a symk kernel in NCCL_DEBUG_SUBSYS=TUNING"
+    return Support.unknown(reason, remedy, _SOURCE)
+
+
+def _push(call: Call, topology: Topology) -> Schedule:
+    del topology
+    return one_stage(call, Move.PUSH, wire_factor=2.0, protocol="flag in every 8 bytes")
+
+
+ALGORITHMS = (
+    system(
+        "nccl_symmetric", "NCCL's one-shot LL on registered windows", "https://github.com/NVIDIA/nccl",
+        (one_host, needs_p2p, _release),
+        Support.yes("for buffers registered as windows; vLLM: VLLM_USE_NCCL_SYMM_MEM=1", _SOURCE), _push, family="nccl",
+    ),
+)  # fmt: skip
+"""The small-message kernel of the family."""

@@ -4,7 +4,7 @@ import importlib
 import importlib.metadata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -14,9 +14,15 @@ from collbench.results.records import Call, Collective, Mode, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["Algorithm", "Proof", "Ranks", "Runner", "registry", "select"]
+__all__ = ["Algorithm", "Proof", "Ranks", "Runner", "known_systems", "registry", "select"]
 
-_MODULES = ("one_stage", "two_stage", "push", "islands", "staged_ring", "nccl", "symmetric_memory", "gloo", "host")
+_MODULES = (
+    "one_stage", "two_stage", "push", "islands", "staged_ring", "vllm", "flashinfer", "nccl", "symmetric_memory",
+    "gloo", "host",
+)  # fmt: skip
+_SYSTEMS = (
+    "vllm_gated", "sglang", "flashinfer_fusion", "nccl_symmetric", "mscclpp", "b12x", "expert_parallel", "coalesced",
+)  # fmt: skip
 _GROUP = "collbench.algorithms"
 
 
@@ -67,6 +73,8 @@ class Runner(ABC):
     """Thread blocks of one launch that wait for peers: all ranks' together must be resident on a shared GPU."""
     threads = 0
     """Threads of such a block."""
+    unsigned_zeros = False
+    """Whether the sign of a zero may differ between ranks, as it does where +0 says "not yet written"."""
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         self.ranks = ranks
@@ -112,9 +120,10 @@ class Algorithm:
     """One implementation of a collective: what it needs, what it sends, how it runs.
 
     `traffic` and `support` are pure, and `support` never raises. `runner` is `module:Class`, imported in the worker
-    only. `family` is the word of `--algorithms` (`own`, `symm`, `nccl`, `host`, ...). `imports` names the modules that
-    the fork server imports before it forks (never one that touches CUDA at import). `environment` gives the variables
-    that its workers need on this machine. `max_calls` caps the calls of a chained sample; `cost_us` estimates one call,
+    only; empty where there is none yet. `family` is the word of `--algorithms` (`own`, `symm`, `nccl`, `host`, ...).
+    `imports` names the modules that the fork server imports before it forks (never one that touches CUDA at import).
+    `environment` gives the variables that its workers need on this machine. `max_calls` caps the calls of a chained
+    sample; `cost_us` estimates one call,
     from which the plan pins the length of chains: it need only be right within a factor of 5.
     """
 
@@ -155,6 +164,17 @@ def registry() -> dict[str, Algorithm]:
     return found
 
 
+def known_systems() -> dict[str, Algorithm]:
+    """Systems that the doctor knows and that collbench cannot run yet, by name: records without a runner."""
+    found = (a for module in _SYSTEMS for a in _algorithms_of(f"collbench.algorithms.{module}"))
+    return {algorithm.name: algorithm for algorithm in found}
+
+
+def _no_runner(machine: Machine, call: Call) -> Support:
+    del machine, call
+    return Support.no("collbench has no runner for it yet", "collbench doctor says what is known of it")
+
+
 def _algorithms_of(module: str) -> Sequence[Algorithm]:
     offered: Sequence[Algorithm] = importlib.import_module(module).ALGORITHMS
     return offered
@@ -177,16 +197,21 @@ def _load_point(point: importlib.metadata.EntryPoint, known: Mapping[str, Algori
 def select(words: str, known: Mapping[str, Algorithm]) -> list[Algorithm]:
     """Algorithms for `--algorithms`: families, names or `all`, joined by commas, in the registry's order.
 
+    A system without a runner is taken by its name alone, and is `unsupported` in a sweep.
+
     Raises:
         UsageError: a word is neither a family nor a name; the message lists both.
     """
     wanted = [word.strip() for word in words.split(",") if word.strip()]
     families = sorted({a.family for a in known.values()})
-    for word in wanted:
-        if word != "all" and word not in known and word not in families:
+    strange = [word for word in wanted if word != "all" and word not in known and word not in families]
+    systems = known_systems() if strange else {}
+    for word in strange:
+        if word not in systems:
             raise UsageError(
                 f"unknown algorithm {word!r}: families are {', '.join(families)}; names are {', '.join(known)}"
             )
     if not wanted:
         raise UsageError("no algorithm named: give a family, a name or all")
-    return [a for a in known.values() if "all" in wanted or a.name in wanted or a.family in wanted]
+    chosen = [a for a in known.values() if "all" in wanted or a.name in wanted or a.family in wanted]
+    return chosen + [replace(systems[word], support=_no_runner) for word in dict.fromkeys(strange)]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from collbench.topology import toolkit
 from collbench.topology.sysfs_cpu import read_text
 
 __all__ = ["host_facts", "versions"]
@@ -27,13 +28,14 @@ def versions() -> dict[str, str]:
     """Versions by the names of `Machine.software`; what is not installed is absent.
 
     `cuda` is the runtime that torch was built for (none for a CPU build). `nccl` is that of the installed package: the
-    library that a worker really loads is read there.
+    library that a worker really loads is read there. `nvcc` and `flashinfer-headers` are found as `toolkit` finds them.
     """
     found = {"python": platform.python_version()}
     for name, packages in _NAMES.items():
         version = next(filter(None, map(_version, packages)), "")
         if version:
             found[name] = version
+    found |= toolkit.versions()
     cuda = _cuda_of_torch() if "torch" in found else ""
     return found | ({"cuda": cuda} if cuda else {})
 

@@ -126,6 +126,29 @@ def test_other_bits_give_another_digest() -> None:
     assert checks[0].judge().digest != checks[1].judge().digest
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("unsigned", [True, False])
+def test_the_sign_of_a_zero_counts_unless_a_runner_says_otherwise(
+    dtype: str, library: str, unsigned: bool, monkeypatch: pytest.MonkeyPatch  # noqa: FBT001 - pytest's
+) -> None:  # fmt: skip
+    """Where +0 means "not yet written", a sum of zero may be -0 on some ranks; every other bit counts as before."""
+    monkeypatch.setattr(Check, "_judge_slot", lambda *_: "")  # the data has no sum of exactly zero
+    ranks, checks = make(dtype, library)
+    for runner, check in zip(ranks, checks, strict=True):
+        runner.unsigned_zeros = unsigned
+        check.prepare(SLOTS, 0, exact=False)
+        for slot in range(SLOTS):
+            runner.outputs(slot)["y"][:] = 1
+            runner.outputs(slot)["y"][7] = 0
+    ranks[1].outputs(0)["y"][7] = -0.0
+    assert (checks[0].judge().digest == checks[1].judge().digest) is unsigned
+    ranks[1].outputs(0)["y"][7] = 0
+    assert checks[0].judge().digest == checks[1].judge().digest
+    ranks[1].outputs(0)["y"][3] = -1
+    assert checks[0].judge().digest != checks[1].judge().digest
+
+
 def test_what_cannot_be_checked_is_not_timed() -> None:
     assert supported(Call(64, 2))
     assert not supported(Call(64, 2, op="max"))

@@ -1,0 +1,104 @@
+"""FlashInfer's all-reduces for PCIe: pushes that announce themselves, and pushes staged behind barriers.
+
+Its groups are fixed: with 8 ranks, the ranks 0 to 3 are one island and 4 to 7 the other, whatever the topology.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from collbench.algorithms.peers import peer_algorithm, refuse_peer
+from collbench.contention import own_traffic
+from collbench.contention.traffic import Flow, Move, Phase, Schedule, one_stage, two_stage
+from collbench.results.records import Call, Support
+from collbench.topology.graph import Topology
+from collbench.topology.machine import Machine
+
+__all__ = ["ALGORITHMS", "DTYPES"]
+
+DTYPES = ("bfloat16", "float16")
+"""Element types that its own binding admits."""
+
+_SINCE = (0, 7, 0)
+_ISLAND = 4
+_REFERENCE = "https://github.com/flashinfer-ai/flashinfer"
+
+
+def _support(ranks: tuple[int, ...], machine: Machine, call: Call) -> Support:
+    refused = refuse_peer(machine, call, DTYPES, ranks, _SINCE)
+    if refused is not None:
+        return refused
+    if call.bytes < 16 * call.world_size:
+        return Support.no(
+            f"{call.bytes} bytes: it asks for 16 bytes of every rank's share", f"use {16 * call.world_size} or more"
+        )
+    return Support.yes()
+
+
+def _islands(call: Call, protocol: str) -> Schedule:
+    """Two islands of four; partial sums between them travel in the call's own type."""
+    groups = [range(_ISLAND), range(_ISLAND, 2 * _ISLAND)]
+    schedule = own_traffic.islands(call, groups, protocol=protocol)
+    share = call.bytes / _ISLAND
+    first, _, last = schedule.phases
+    pairs = tuple(Flow(r, (r + _ISLAND) % (2 * _ISLAND), share) for r in range(2 * _ISLAND))
+    cross = Phase(pairs, 1, label="between groups")
+    return Schedule((first, cross, last), share * _ISLAND + 2 * share, protocol=protocol)
+
+
+def _push(call: Call, topology: Topology) -> Schedule:
+    del topology
+    if call.world_size == 2 * _ISLAND:
+        return _islands(call, "sentinel")
+    return one_stage(call, Move.PUSH, protocol="sentinel")
+
+
+def _flat(call: Call, topology: Topology) -> Schedule:
+    del topology
+    return two_stage(call, Move.PUSH, protocol="sentinel")
+
+
+def _block(call: Call, topology: Topology) -> Schedule:
+    del topology
+    return _islands(call, "barriers")
+
+
+def _ring(call: Call, topology: Topology) -> Schedule:
+    """One stream out of and one into each rank at a time: every pass goes to another peer, behind a barrier."""
+    del topology
+    if call.world_size == 2 * _ISLAND:
+        return _staged_islands(call)
+    passes = _passes(range(call.world_size), call.bytes / call.world_size, "reduce-scatter")
+    passes += _passes(range(call.world_size), call.bytes / call.world_size, "all-gather")
+    return Schedule(passes, float(call.bytes), protocol="barriers")
+
+
+def _staged_islands(call: Call) -> Schedule:
+    share, islands = call.bytes / _ISLAND, (range(_ISLAND), range(_ISLAND, 2 * _ISLAND))
+    within = [_passes(island, share, "") for island in islands]
+    merged = tuple(Phase(a.flows + b.flows, 1, label="within groups") for a, b in zip(*within, strict=True))
+    cross = _islands(call, "").phases[1]
+    return Schedule((*merged, cross, *merged), share * (_ISLAND + 2), protocol="barriers")
+
+
+def _passes(ranks: range, share: float, label: str) -> tuple[Phase, ...]:
+    n = len(ranks)
+    return tuple(
+        Phase(tuple(Flow(ranks[i], ranks[(i + hop) % n], share) for i in range(n)), 1, label=label)
+        for hop in range(1, n)
+    )
+
+
+_KINDS: tuple[tuple[str, str, Callable[[Call, Topology], Schedule], tuple[int, ...], str], ...] = (
+    ("push", "pushes whole messages; with 8 ranks shares within two islands, then between them", _push, (2, 4, 8),
+     "Push"),
+    ("flat", "pushes each share to its owner, the owner pushes the sum to all", _flat, (4, 8), "Flat"),
+    ("block", "two islands, each step behind a barrier", _block, (8,), "Block"),
+    ("ring", "one stream out and one in per rank at any time, behind barriers", _ring, (4, 8), "Ring"),
+)  # fmt: skip
+
+ALGORITHMS = tuple(
+    peer_algorithm(
+        f"flashinfer_pcie_{kind}", summary, _REFERENCE, traffic, partial(_support, ranks), runner, "flashinfer"
+    )
+    for kind, summary, traffic, ranks, runner in _KINDS
+)

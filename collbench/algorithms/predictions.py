@@ -17,10 +17,16 @@ from collbench.topology.machine import Machine
 
 __all__ = ["Crossover", "Forecast", "predictions_of", "predictor"]
 
-_SOFTWARE = {"torch": "2.13.0", "cuda": "13.0", "nccl": "2.30.7", "cuda-core": "1.0", "cuda-bindings": "13.0"}
+_SOFTWARE = {
+    "torch": "2.13.0", "cuda": "13.0", "nccl": "2.30.7", "cuda-core": "1.0", "cuda-bindings": "13.0", "nvcc": "13.0",
+    "flashinfer": "1.0", "flashinfer-headers": "assumed",
+}  # fmt: skip
+_FACTS = {"p2p": "ok", "arch": "sm_90", "assumed": "yes"}
 """What a machine is assumed to have when only its topology is known."""
 
 _Time = Callable[[int], float]
+
+_USUAL_BYTES = 1 << 16  # a size that every algorithm takes that runs at all
 
 _MOST_RANKS = 256
 """All pairs of them are as many flows as the model takes in one phase."""
@@ -89,11 +95,15 @@ class Forecast:
             return "it runs on processors, whose scheduling the model does not know"
         if algorithm.name == "nccl_auto":
             return "what NCCL chooses is not modelled: see the forced rows"
-        machine = Machine(
-            self.topology, self.fabric, self.ranks, software=_SOFTWARE, facts={"p2p": "ok", "arch": "sm_90"}
-        )
-        support: Support = algorithm.support(machine, self.call(1 << 16, algorithm))
+        support = self._support(algorithm, _USUAL_BYTES)
         return "" if support else support.reason
+
+    @cached_property
+    def _machine(self) -> Machine:
+        return Machine(self.topology, self.fabric, self.ranks, software=_SOFTWARE, facts=_FACTS)
+
+    def _support(self, algorithm: Algorithm, size_bytes: int) -> Support:
+        return algorithm.support(self._machine, self.call(size_bytes, algorithm))
 
     def call(self, size_bytes: int, algorithm: Algorithm) -> Call:
         """The call that an algorithm is predicted for."""
@@ -108,10 +118,10 @@ class Forecast:
         return self.model.predict(self.schedule(algorithm, size_bytes), self.mode)
 
     def rows(self, sizes: Iterable[int]) -> list[dict[str, Any]]:
-        """Rows of `collbench predict --json`, by size, fastest first."""
+        """Rows of `collbench predict --json`, by size, fastest first; algorithms that take the size only."""
         found = []
         for size in sizes:
-            rows = [self._row(algorithm, size) for algorithm in self.algorithms]
+            rows = [self._row(a, size) for a in self.algorithms if self._support(a, size)]
             found += sorted(rows, key=lambda row: (row["total_us"], row["algorithm"]))
         return found
 
@@ -129,7 +139,7 @@ class Forecast:
         }  # fmt: skip
 
     def crossovers(self, first: int, last: int) -> list[Crossover]:
-        """Where the fastest algorithm changes between two sizes.
+        """Where the fastest algorithm changes between two sizes, among those that take both.
 
         Every prediction grows in proportion to the bytes, so the fastest of them is one and the same between two sizes
         at which it is the fastest, and halving the range finds every change.
@@ -138,6 +148,8 @@ class Forecast:
             return []
         step = self.call(first, self.algorithms[0]).itemsize
         straight = self._lines(first, last)
+        if not straight:
+            return []
         found = _crossings(straight, first, last, step)
         if all(self._holds(cross, step) for cross in found):
             return found
@@ -145,7 +157,8 @@ class Forecast:
 
     def _lines(self, first: int, last: int) -> dict[str, _Time]:
         """Time over bytes of the algorithms that no other one beats at both ends, as straight lines."""
-        ends = {a.name: (self.predict(a, first).total_us, self.predict(a, last).total_us) for a in self.algorithms}
+        both = [a for a in self.algorithms if self._support(a, first) and self._support(a, last)]
+        ends = {a.name: (self.predict(a, first).total_us, self.predict(a, last).total_us) for a in both}
         kept: dict[str, _Time] = {}
         best = float("inf")
         for name, (low, high) in sorted(ends.items(), key=lambda item: (item[1], item[0])):

@@ -4,7 +4,9 @@ import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from collbench.algorithms.cuda.designs import COLLECTIVES
 from collbench.errors import UsageError
+from collbench.results.records import Collective
 
 __all__ = [
     "CONTROL_BYTES", "EMPTY_WORDS", "MAX_BLOCKS", "MAX_RANKS", "Args", "ErrorRecord", "Islands", "Plan", "first_count",
@@ -28,6 +30,7 @@ _PHASES = (
     "", "data of a peer", "the start barrier", "the end barrier", "a peer's staged copy", "a chunk to sum",
     "a summed chunk", "the middle barrier", "a chunk of its group", "a partial sum of another group",
     "a summed chunk of its group", "a partial sum on the ring", "a summed chunk on the ring", "flagged data of a peer",
+    "a peer's part", "a peer at the barrier",
 )  # fmt: skip
 
 
@@ -41,6 +44,8 @@ class Args(ctypes.Structure):
         ("members", ctypes.c_uint32), ("owners_mask", ctypes.c_uint32), ("partners", ctypes.c_uint32),
         ("groups", ctypes.c_uint32), ("owners", ctypes.c_uint32), ("largest", ctypes.c_uint32),
         ("group", ctypes.c_uint8 * MAX_RANKS), ("index", ctypes.c_uint8 * MAX_RANKS),
+        ("residual", ctypes.c_uint64), ("weight", ctypes.c_uint64), ("residual_out", ctypes.c_uint64),
+        ("hidden", ctypes.c_uint32), ("epsilon", ctypes.c_float),
     )  # fmt: skip
 
 
@@ -135,14 +140,18 @@ def plan(kernel: str, world_size: int, dtype: str, message_bytes: int, islands: 
     slot = 16 * -(-vectors // world_size)
     parts = 2 if EMPTY_WORDS[dtype] == EMPTY_WORDS["bfloat16"] else 1
     empty = EMPTY_WORDS[dtype]
-    if kernel == "push_flags":
-        units = _flag_units(world_size, message_bytes)
+    if kernel in COLLECTIVES or kernel == "push_flags":
+        if COLLECTIVES.get(kernel) is Collective.BARRIER:
+            return _planned(kernel, message_bytes, 1, 2, ((MAX_RANKS * 8, 0),))
+        part = -(-message_bytes // world_size)
+        units = -(-part // 8) if kernel in COLLECTIVES else _flag_units(world_size, message_bytes)
         return _planned(kernel, message_bytes, units, 1, ((2 * (world_size - 1) * units * 16, 0),))
     areas: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
         "one_stage_pull": (1, ()),
         "one_stage_pull_flag": (2, ((vectors * 16, empty),)),
         "one_stage_pull_data": (4, ((vectors * 16, empty),)),
         "push": (2, ((world_size * vectors * 16, empty),)),
+        "push_fused": (2, ((world_size * vectors * 16, empty),)),
         "two_stage_pull_flag": (1, ((slot, empty),)),
         "two_stage_pull_data": (4, (((world_size + 1) * slot, empty),)),
         "two_stage_push": (2, ((2 * world_size * slot, empty),)),
@@ -151,12 +160,12 @@ def plan(kernel: str, world_size: int, dtype: str, message_bytes: int, islands: 
             (((world_size - 1) * parts * slot, _EMPTY_FLOAT), ((world_size - 1) * slot, empty)),
         ),
     }
-    if kernel == "islands":
+    if kernel.startswith("islands"):
         groups = islands or halves(world_size)
         slot = 16 * -(-vectors // groups.owners)
         wire = (len(groups.groups) - 1) * parts * slot
-        sums = 0 if groups.largest == 1 else groups.owners * slot
-        areas["islands"] = (2, (((groups.largest - 1) * slot, empty), (wire, _EMPTY_FLOAT), (sums, empty)))
+        sums = 0 if groups.largest == 1 and kernel == "islands" else groups.owners * slot
+        areas[kernel] = (2, (((groups.largest - 1) * slot, empty), (wire, _EMPTY_FLOAT), (sums, empty)))
     sets, parts_of_set = areas[kernel]
     return _planned(kernel, message_bytes, vectors, sets, parts_of_set)
 

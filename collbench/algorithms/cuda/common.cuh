@@ -43,6 +43,9 @@ struct Args {
   u32 members, owners_mask, partners;  // islands: my group, its owners, my chunk's owners in the other groups
   u32 groups, owners, largest;         // islands: groups, owners per group, members of the largest group
   u8 group[MAX_RANKS], index[MAX_RANKS];  // islands: of every rank
+  u64 residual, weight, residual_out;     // fused: inputs beside the message, and the output beside the normalised one
+  u32 hidden;                             // fused: elements of a row
+  float epsilon;                          // fused: added to the mean square
 };
 
 struct Ctx {
@@ -56,7 +59,7 @@ struct Ctx {
 
 constexpr u32 NONE = 0xffffffffu;
 
-enum Phase { ONE_STAGE = 1, START_BARRIER, END_BARRIER, STAGED, SCATTER, GATHER, MIDDLE_BARRIER, ISLAND_SCATTER, ISLAND_EXCHANGE, ISLAND_GATHER, RING_REDUCE, RING_GATHER, FLAGGED };
+enum Phase { ONE_STAGE = 1, START_BARRIER, END_BARRIER, STAGED, SCATTER, GATHER, MIDDLE_BARRIER, ISLAND_SCATTER, ISLAND_EXCHANGE, ISLAND_GATHER, RING_REDUCE, RING_GATHER, FLAGGED, PART, ENTERED };
 
 #if DTYPE == INT32
 typedef u32 Sum;
@@ -177,6 +180,37 @@ DI void await(Ctx& c, u32 where, u32 phase) {
   while (get_u64(c.a->base[c.a->rank] + where + (c.block * MAX_RANKS + k) * 8) < c.epoch) {
     if (c.dead || give_up(c, spin, 1u << k, phase, 0)) break;
   }
+}
+
+// Polls pairs of flagged words at(k) for the bits k of `need` until both words of each carry `flag`.
+template <class At>
+DI void take_flagged(Ctx& c, u64* x, u64* y, u32 need, u64 flag, At at, u32 phase, u32 index) {
+  Spin spin{0, 0};
+  while (true) {
+#pragma unroll
+    for (u32 k = 0; k < W; ++k) get_pair_if(x[k], y[k], at(k), need & (1u << k));
+#pragma unroll
+    for (u32 k = 0; k < W; ++k) {
+#if BREAK == ONE_WORD_CHECK
+      const bool here = x[k] >> 32 == flag >> 32;
+#else
+      const bool here = x[k] >> 32 == flag >> 32 && y[k] >> 32 == flag >> 32;
+#endif
+      if (here) need &= ~(1u << k);
+    }
+    if (need == 0 || c.dead || give_up(c, spin, need, phase, index)) break;
+  }
+}
+
+// Wipes 32 places of a set of flagged slots that this call's message does not reach, in turn from call to call, so that
+// no flag of 2^30 calls ago can look fresh.
+DI void wipe_some(const Ctx& c, u64 set, u32 length) {
+#if BREAK != NO_REARM
+  if (c.block != 0 || thread() >= 32) return;
+  const Args& a = *c.a;
+  const u32 place = ((u32)(c.epoch >> 1) * 32 + thread()) % a.cap;
+  for (u32 k = 0; place >= length && k < W - 1; ++k) put_pair(a.base[a.rank] + set + ((u64)k * a.cap + place) * 16, 0, 0);
+#endif
 }
 
 // --- data ---------------------------------------------------------------------------------------------------------

@@ -13,13 +13,26 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from collbench.algorithms.cuda.designs import kind_of
 from collbench.errors import CollbenchError
 
-__all__ = ["ARCHS", "DTYPES", "ENTRY", "KERNELS", "CompileError", "Compiled", "Variant", "compile_kernel", "source"]
+__all__ = [
+    "ARCHS",
+    "DTYPES",
+    "ENTRY",
+    "KERNELS",
+    "PROBE",
+    "CompileError",
+    "Compiled",
+    "Variant",
+    "compile_kernel",
+    "source",
+]
 
 KERNELS = (
     "one_stage_pull", "one_stage_pull_data", "one_stage_pull_flag", "two_stage_pull_data", "two_stage_pull_flag",
-    "push", "push_flags", "two_stage_push", "islands", "staged_ring",
+    "push", "push_flags", "two_stage_push", "islands", "staged_ring", "push_fused", "islands_fused",
+    "push_all_gather", "push_reduce_scatter", "push_all_to_all", "push_barrier",
 )  # fmt: skip
 """Device functions that the entry kernel can run."""
 
@@ -27,14 +40,17 @@ ARCHS = ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
 """What the tests compile for."""
 
 ENTRY = "collective"
-"""Name of the kernel in a cubin; `virtual_ranks` in one of virtual ranks."""
+"""Name of the kernel in a cubin; `virtual_ranks` in one of virtual ranks, `probe` in that of microbenchmarks."""
+
+PROBE = "probe"
+"""`Variant.kernel` of the microbenchmarks (probes.cuh), which depend neither on a world size nor on a type."""
 
 DTYPES: Mapping[str, int] = {"bfloat16": 0, "float16": 1, "float32": 2, "int32": 3}
 """Numbers of the element types in common.cuh."""
 
 _FILES = (
-    "primitives.cuh", "common.cuh", "one_stage.cuh", "push_flags.cuh", "two_stage.cuh", "islands.cuh",
-    "staged_ring.cuh", "kernels.cuh",
+    "primitives.cuh", "common.cuh", "one_stage.cuh", "push_flags.cuh", "two_stage.cuh", "fused.cuh", "islands.cuh",
+    "staged_ring.cuh", "exchange.cuh", "kernels.cuh",
 )  # fmt: skip
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -65,13 +81,20 @@ class Variant:
     @property
     def entry(self) -> str:
         """Name of the kernel in the cubin."""
-        return "virtual_ranks" if self.virtual else ENTRY
+        return "virtual_ranks" if self.virtual else PROBE if self.kernel == PROBE else ENTRY
+
+    @property
+    def source(self) -> str:
+        """What is compiled."""
+        return source(self.virtual, probes=self.kernel == PROBE)
 
     @property
     def macros(self) -> dict[str, str]:
         """Macro definitions that select it."""
         flags = {"PDL": int(self.pdl), "BREAK": self.broken}
         numbers = {"W": self.world_size, "DTYPE": DTYPES[self.dtype], **flags}
+        if self.virtual:
+            numbers["KIND"] = kind_of(self.kernel)
         return {"KERNEL": self.kernel, **{name: str(value) for name, value in numbers.items()}}
 
 
@@ -88,10 +111,10 @@ class Compiled:
 
 
 @cache
-def source(virtual: bool = False) -> str:  # noqa: FBT001, FBT002 - the flag names the kernel that is added
+def source(virtual: bool = False, *, probes: bool = False) -> str:  # noqa: FBT001, FBT002 - names the kernel added
     """The device source as one text, with `#line` marks so that errors name our files."""
     folder = resources.files(__package__)
-    names = (*_FILES, "virtual.cuh") if virtual else _FILES
+    names = ("primitives.cuh", "probes.cuh") if probes else (*_FILES, "virtual.cuh") if virtual else _FILES
     return "\n".join(f'#line 1 "{name}"\n{folder.joinpath(name).read_text()}' for name in names)
 
 
@@ -104,7 +127,7 @@ def compile_kernel(variant: Variant, cache_folder: Path | None = None) -> Compil
     Raises:
         CompileError: NVRTC is not installed, or it refuses the source.
     """
-    name = hashlib.sha256(repr((source(variant.virtual), variant, _compiler())).encode()).hexdigest()[:32]
+    name = hashlib.sha256(repr((variant.source, variant, _compiler())).encode()).hexdigest()[:32]
     folder = _private(cache_folder or _user_cache())
     kept = _read(folder, name, variant) if folder else None
     if kept is not None:
@@ -120,7 +143,7 @@ def _compile(variant: Variant) -> Compiled:
     log = io.StringIO()
     try:
         made = program(
-            source(variant.virtual), "c++",
+            variant.source, "c++",
             options(
                 arch=variant.arch, std="c++17", define_macro=list(variant.macros.items()), ptxas_options=["-v"],
                 **_uncached(options),

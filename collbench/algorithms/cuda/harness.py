@@ -19,11 +19,13 @@ from typing import Any
 
 from collbench.algorithms.cuda.arguments import Islands
 from collbench.algorithms.cuda.compile import KERNELS, compile_kernel
+from collbench.algorithms.cuda.designs import COLLECTIVES, FLAGGED, FUSED, dtypes_of
 from collbench.algorithms.cuda.driver import call
+from collbench.algorithms.cuda.references import problem_of, random_input
 from collbench.algorithms.cuda.virtual import Outcome, Setting, Step, VirtualRanks, device_arch, use_device
 from collbench.results.records import DTYPE_BYTES
 
-__all__ = ["RULES", "Finding", "check_all", "main", "reference_error", "steps_of"]
+__all__ = ["APPLIES", "RULES", "Finding", "check_all", "main", "steps_of"]
 
 NEAR_WRAP = (1 << 32) - 200
 """First epoch of the replays: they cross 2^32."""
@@ -36,17 +38,17 @@ RULES = {
 }  # fmt: skip
 """Rules of safety that a test build leaves out, by their number in common.cuh."""
 
-_APPLIES = {
-    1: ("one_stage_pull_data", "two_stage_pull_data", "push", "two_stage_push", "islands", "staged_ring"),
+APPLIES = {
+    1: ("one_stage_pull_data", "two_stage_pull_data", "push", "two_stage_push", "islands", "staged_ring", *FUSED),
     2: ("one_stage_pull_data", "one_stage_pull_flag", "two_stage_pull_data", "push", "push_flags", "two_stage_push",
-        "islands"),
+        "islands", *FUSED, *COLLECTIVES),
     3: ("one_stage_pull_data", "two_stage_pull_data", "push", "push_flags", "two_stage_push", "islands",
-        "staged_ring"),
+        "staged_ring", *FUSED, "push_all_gather", "push_reduce_scatter", "push_all_to_all"),
     4: ("one_stage_pull",), 5: ("one_stage_pull", "two_stage_pull_flag"),
-    6: ("one_stage_pull_data", "one_stage_pull_flag", "push", "push_flags", "two_stage_pull_data"),
+    6: ("one_stage_pull_data", "one_stage_pull_flag", "push", "push_flags", "two_stage_pull_data", "push_all_gather",
+        "push_reduce_scatter", "push_all_to_all"),
     7: ("one_stage_pull_flag", "two_stage_pull_flag"),
 }  # fmt: skip
-_MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24, "int32": 64}
 _CHUNK = 500  # calls per kernel
 _SHORT_S = 0.2
 
@@ -94,63 +96,21 @@ def replay(setting: Setting, calls: int, seed: int = 1, delay_ns: int = 3000) ->
     return outcome, done + count
 
 
-def reference_error(inputs: Sequence[bytes], outputs: Sequence[bytes], dtype: str) -> str:
-    """What is wrong with outputs beside a float64 sum: empty if all ranks hold the same bits within rounding."""
-    import numpy as np
-
-    kind = _numpy_type(dtype)
-    values = np.stack([np.frombuffer(data, kind).astype(np.float64) for data in inputs])
-    found = np.frombuffer(outputs[0], kind).astype(np.float64)
-    for rank, data in enumerate(outputs):
-        if data != outputs[0]:
-            return f"rank {rank} holds other bits than rank 0"
-    bound = np.abs(values.sum(0)) * 2.0 ** -_MANTISSA[dtype] + np.abs(values).sum(0) * len(inputs) * 2.0**-24
-    tiny = 2.0**-24 if dtype == "float16" else 0.0  # subnormal halves
-    if dtype == "int32":
-        bound = np.zeros_like(bound)
-    off = ~(np.abs(found - values.sum(0)) <= bound + tiny)
-    if off.any():
-        at = int(off.argmax())
-        return f"element {at} is {found[at]!r}, the sum is {values.sum(0)[at]!r}"
-    return ""
-
-
-def _numpy_type(dtype: str) -> Any:  # noqa: ANN401 - a numpy type
-    import ml_dtypes
-    import numpy as np
-
-    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-
-
-def random_input(rng: Any, count: int, dtype: str) -> bytes:  # noqa: ANN401 - a numpy generator
-    """Elements of mixed sizes and signs, with zeros of both signs among them."""
-    import numpy as np
-
-    if dtype == "int32":
-        return bytes(rng.integers(-(1 << 26), 1 << 26, count, dtype=np.int32).tobytes())
-    values = rng.standard_normal(count) * 2.0 ** rng.integers(-6, 7, count)
-    values[rng.random(count) < 0.1] = -0.0  # noqa: PLR2004 - a tenth
-    values[rng.random(count) < 0.02] = 0.0  # noqa: PLR2004 - a fiftieth
-    if rng.random() < 0.2:  # noqa: PLR2004 - a fifth of the messages: nothing but the pattern that stands for "empty"
-        values[:] = -0.0
-    return bytes(values.astype(_numpy_type(dtype)).tobytes())
-
-
 def check_reference(setting: Setting, calls: int) -> tuple[bool, str]:
-    """Random data of random sizes against float64; the same call twice gives the same bits."""
+    """Random data of random sizes against float64, or the bytes sent; the same call twice gives the same bits."""
     import numpy as np
 
     rng = np.random.default_rng(setting.world_size)
-    size = DTYPE_BYTES[setting.dtype]
     with VirtualRanks(setting) as ranks:
         for turn in range(calls):
-            count = int(rng.integers(-(-16 // size), setting.most_bytes // size + 1))
+            size = int(setting.step(int(rng.integers(16, setting.most_bytes + 1)), 1).bytes)
+            count = setting.input_bytes(size) // DTYPE_BYTES[setting.dtype]
             inputs = [random_input(rng, count, setting.dtype) for _ in range(setting.world_size)]
-            outputs, again = (ranks.reduce(inputs, 1 + (turn + k) % setting.blocks) for k in range(2))
-            problem = reference_error(inputs, outputs, setting.dtype)
+            outputs, again = (ranks.run(inputs, size, 1 + (turn + k) % setting.blocks) for k in range(2))
+            problem = problem_of(setting.kernel, inputs, outputs, setting.dtype)
             if problem or again != outputs:
                 return False, f"{count} elements: {problem or 'a second call gave other bits'}"
-    return True, "within rounding of float64, same bits on all ranks and twice"
+    return True, "as the reference says, and the same bits twice"
 
 
 def check_deadline(setting: Setting) -> tuple[bool, str]:
@@ -171,11 +131,11 @@ def _settings(options: argparse.Namespace) -> Iterator[Setting]:
     for kernel in options.kernels:
         for dtype in options.dtypes or _dtypes(kernel):
             for world_size in options.world_sizes:
-                if dtype != "int32" or kernel == "push_flags":
+                if dtype in dtypes_of(kernel):
                     yield Setting(kernel, world_size, dtype, 16)
         if not options.no_controls:
-            dtype = "int32" if kernel == "push_flags" else "bfloat16"
-            yield from (Setting(kernel, 4, dtype, 16, broken=rule) for rule in _APPLIES if kernel in _APPLIES[rule])
+            dtype = _control_dtype(kernel)
+            yield from (Setting(kernel, 4, dtype, 16, broken=rule) for rule in APPLIES if kernel in APPLIES[rule])
 
 
 def _compile_all(options: argparse.Namespace, arch: str) -> int:
@@ -190,25 +150,29 @@ def check_all(options: argparse.Namespace) -> Iterator[Finding]:
     for kernel in options.kernels:
         for dtype in options.dtypes or _dtypes(kernel):
             for world_size in options.world_sizes:
-                if dtype == "int32" and kernel != "push_flags":
-                    continue
-                yield from _checks(kernel, world_size, dtype, options)
+                if dtype in dtypes_of(kernel):
+                    yield from _checks(kernel, world_size, dtype, options)
         if not options.no_controls:
             yield from _controls(kernel, options)
 
 
 def _dtypes(kernel: str) -> tuple[str, ...]:
-    return ("bfloat16", "int32") if kernel == "push_flags" else ("bfloat16", "float16", "float32")
+    return ("bfloat16", "int32") if kernel in FLAGGED else dtypes_of(kernel)
+
+
+def _control_dtype(kernel: str) -> str:
+    return "int32" if kernel in FLAGGED else "bfloat16"
 
 
 def _checks(kernel: str, world_size: int, dtype: str, options: argparse.Namespace) -> Iterator[Finding]:
     # 16 ranks of 4 x 128 threads are 64 blocks: they fit on every GPU with that many multiprocessors
     base = Setting(kernel, world_size, dtype, options.bytes, epoch=NEAR_WRAP, deadline_s=options.deadline)
     yield _timed("replays", base, lambda: _exact(base, options.replays))
-    yield _timed("reference", base, lambda: (*check_reference(base, options.references), 2 * options.references))
+    if kernel not in FUSED:  # whose replays check the rows too
+        yield _timed("reference", base, lambda: (*check_reference(base, options.references), 2 * options.references))
     late = Setting(kernel, world_size, dtype, 4096, deadline_s=_SHORT_S)
     yield _timed("deadline", late, lambda: (*check_deadline(late), 3))
-    if kernel == "islands" and world_size > 2:  # noqa: PLR2004 - two groups of unequal size
+    if kernel.startswith("islands") and world_size > 2:  # noqa: PLR2004 - two groups of unequal size
         odd = Islands((tuple(range(1, world_size)), (0,)))
         uneven = Setting(kernel, world_size, dtype, options.bytes, epoch=NEAR_WRAP, islands=odd)
         yield _timed("uneven islands", uneven, lambda: _exact(uneven, options.replays // 5))
@@ -225,8 +189,8 @@ def _exact(setting: Setting, calls: int) -> tuple[bool, str, int]:
 
 def _controls(kernel: str, options: argparse.Namespace) -> Iterator[Finding]:
     """Builds without a rule. Seen or not, both are findings: a missing fence may not show on one GPU."""
-    dtype = "int32" if kernel == "push_flags" else "bfloat16"
-    for rule, kernels in _APPLIES.items():
+    dtype = _control_dtype(kernel)
+    for rule, kernels in APPLIES.items():
         if kernel not in kernels:
             continue
         setting = Setting(kernel, 4, dtype, 4096, deadline_s=_SHORT_S, broken=rule)

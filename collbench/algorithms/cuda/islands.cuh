@@ -19,7 +19,9 @@ DI void add_partial(Sum* s, u32 part, const Vec& v) {
 // Slots have none for oneself: the one of `other` beside `self`.
 DI u32 beside(u32 other, u32 self) { return other > self ? other - 1 : other; }
 
-DI void islands(Ctx& c) {
+// FUSED: owners push sums to themselves too, and rows of them are normalised where they arrive (fused.cuh).
+template <bool FUSED>
+DI void islands_stages(Ctx& c) {
   const Args& a = *c.a;
   const u64 mine = a.base[a.rank];
   const u32 n = vectors(a.bytes), chunk = (n + a.owners - 1) / a.owners, slot = (a.cap + a.owners - 1) / a.owners;
@@ -33,7 +35,7 @@ DI void islands(Ctx& c) {
   }
   begin(c);
   const u64 partials = (u64)(a.largest - 1) * slot * 16, sums = partials + (u64)(a.groups - 1) * PARTS * slot * 16;
-  const u64 set = a.data + set_of(c.epoch, 2) * (sums + (u64)(a.largest == 1 ? 0 : a.owners) * slot * 16);
+  const u64 set = a.data + set_of(c.epoch, 2) * (sums + (u64)(a.largest == 1 && !FUSED ? 0 : a.owners) * slot * 16);
   auto place = [&](u32 k, u32 j) { return set + ((u64)k * slot + j) * 16; };
 
   for (u32 j = c.first; j < chunk; j += c.step) {
@@ -84,9 +86,25 @@ DI void islands(Ctx& c) {
     if (c.dead) break;
 #pragma unroll
     for (u32 k = 0; k < W; ++k) {
-      if (((a.members & ~self) >> k) & 1) put_vec(a.base[k] + sums + place(me, j), result);
+      if (((FUSED ? a.members : a.members & ~self) >> k) & 1) put_vec(a.base[k] + sums + place(me, j), result);
     }
-    store(c, i, result);
+    if (!FUSED) store(c, i, result);
+  }
+
+  if (FUSED) {
+    normalise_rows(c, [&](u32 i, Sum* s) {
+      const u32 owner = i / chunk;
+      u32 who = 0;
+#pragma unroll
+      for (u32 k = 0; k < W; ++k) who |= (u32)(a.index[k] == owner) << k;
+      auto from_owner = [&](u32) { return mine + sums + place(owner, i - owner * chunk); };
+      Vec r[1] = {filled(0)};
+      take<1>(c, r, 1, from_owner, ISLAND_GATHER, i, EMPTY, who & a.owners_mask);
+      rearm(from_owner(0));
+      zero(s);
+      add(s, r[0]);
+    });
+    return;
   }
 
   for (u32 j = c.first; j < chunk; j += c.step) {
@@ -106,3 +124,5 @@ DI void islands(Ctx& c) {
   }
   store_tail(c);
 }
+
+DI void islands(Ctx& c) { islands_stages<false>(c); }

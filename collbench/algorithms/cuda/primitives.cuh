@@ -91,6 +91,20 @@ DI void store_plain(u64 at, const Vec& v) {
 DI void store_plain_u32(u64 at, u32 v) { *(u32*)at = v; }
 DI void store_plain_u16(u64 at, u32 v) { *(unsigned short*)at = (unsigned short)v; }
 
+// Sum over a block, the same bits in every thread; the order depends on the number of threads alone.
+DI float block_sum(float v) {
+  __shared__ float parts[32];
+#pragma unroll
+  for (u32 k = 16; k != 0; k /= 2) v += __shfl_xor_sync(0xffffffffu, v, k);
+  if (thread() % 32 == 0) parts[thread() / 32] = v;
+  __syncthreads();
+  v = 0;
+  for (u32 k = 0; k < threads() / 32; ++k) v += parts[k];
+  __syncthreads();
+  return v;
+}
+
+DI float inverse_root(float v) { return rsqrtf(v); }
 DI float as_float(u32 v) { return __uint_as_float(v); }
 DI u32 as_u32(float v) { return __float_as_uint(v); }
 

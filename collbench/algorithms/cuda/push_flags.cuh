@@ -43,24 +43,8 @@ DI void push_flags(Ctx& c) {
       u64 x[W], y[W];
 #pragma unroll
       for (u32 k = 0; k < W; ++k) x[k] = flag | low, y[k] = flag | high;
-      u32 need = ALL & ~(1u << a.rank);
-      Spin spin{0, 0};
-      while (true) {
-#pragma unroll
-        for (u32 k = 0; k < W; ++k) {
-          get_pair_if(x[k], y[k], mine + set + slot(k, a.rank) + (u64)i * 16, need & (1u << k));
-        }
-#pragma unroll
-        for (u32 k = 0; k < W; ++k) {
-#if BREAK == ONE_WORD_CHECK
-          const bool here = x[k] >> 32 == flag >> 32;
-#else
-          const bool here = x[k] >> 32 == flag >> 32 && y[k] >> 32 == flag >> 32;
-#endif
-          if (here) need &= ~(1u << k);
-        }
-        if (need == 0 || c.dead || give_up(c, spin, need, FLAGGED, i)) break;
-      }
+      auto from = [&](u32 k) { return mine + set + slot(k, a.rank) + (u64)i * 16; };
+      take_flagged(c, x, y, ALL & ~(1u << a.rank), flag, from, FLAGGED, i);
       Sum s[2 * PER_WORD];
 #pragma unroll
       for (u32 k = 0; k < 2 * PER_WORD; ++k) s[k] = 0;
@@ -72,11 +56,5 @@ DI void push_flags(Ctx& c) {
       }
     }
   }
-#if BREAK != NO_REARM
-  if (c.block == 0 && thread() < 32) {
-    const u32 place = ((u32)(c.epoch >> 1) * 32 + thread()) % a.cap;
-    const u64 set = a.data + set_of(c.epoch, 2) * stride;
-    for (u32 k = 0; place >= length && k < W - 1; ++k) put_pair(mine + set + ((u64)k * a.cap + place) * 16, 0, 0);
-  }
-#endif
+  wipe_some(c, a.data + set_of(c.epoch, 2) * stride, length);
 }

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from collbench.algorithms.cuda.designs import COLLECTIVES
 from collbench.errors import UsageError
 
 __all__ = ["Choice", "Launch", "best", "candidates", "parse_launch", "work_items"]
@@ -45,10 +46,13 @@ class Choice:
 
 def work_items(kernel: str, world_size: int, size_bytes: int, owners: int = 1) -> int:
     """Places that one rank's threads share: 16-byte vectors, of a chunk for designs in chunks (`owners`: islands)."""
+    if kernel in COLLECTIVES:
+        part = size_bytes // world_size
+        return 1 if kernel == "push_barrier" else -(-part // 8)
     if kernel == "push_flags":
         return -(-size_bytes // 8)
     vectors = -(-size_bytes // 16)
-    if kernel == "islands":
+    if kernel.startswith("islands"):
         return -(-vectors // owners)
     if kernel.startswith("two_stage") or kernel == "staged_ring":
         return -(-vectors // world_size)

@@ -57,20 +57,92 @@ DI void pause(const Step& s, u32 call, u32 rank, u32 block) {
   while (clock_ns() < until) maybe_delay();
 }
 
-// Fills the input, poisons the output, calls, checks every element. `wrong` counts: elements off, then the first of them
-// as call + 1, element, found, expected; gives how many this thread has looked at.
+// What the kernel does: numbers of KINDS in designs.py.
+#define ALL_REDUCE 0
+#define ALL_GATHER 1
+#define REDUCE_SCATTER 2
+#define ALL_TO_ALL 3
+#define BARRIER 4
+#define FUSED_KIND 5
+
+DI int sum_of(u32 seed, u32 i) {
+  int sum = 0;
+  for (u32 k = 0; k < W; ++k) sum += value(seed, k, i);
+  return sum;
+}
+
+DI u32 inputs(const Step& s) { return s.bytes / SIZE / (KIND == ALL_GATHER || KIND == BARRIER ? W : 1); }
+DI u32 outputs(const Step& s) { return s.bytes / SIZE / (KIND == REDUCE_SCATTER ? W : 1); }
+
+// Element i of what this rank should hold; fused: of residual_out, whose residual is rank W's value.
+DI int expected(const Step& s, u32 seed, u32 rank, u32 i) {
+  const u32 part = s.bytes / SIZE / W;
+  if (KIND == ALL_GATHER || KIND == BARRIER) return value(seed, i / part, i % part);
+  if (KIND == ALL_TO_ALL) return value(seed, i / part, rank * part + i % part);
+  if (KIND == REDUCE_SCATTER) return sum_of(seed, rank * part + i);
+  return sum_of(seed, i) + (KIND == FUSED_KIND ? value(seed, W, i) : 0);
+}
+
+DI float element_value(u32 v) {
+#if DTYPE == BFLOAT16
+  return as_float(v << 16);
+#elif DTYPE == FLOAT16
+  return half_to_float(v);
+#else
+  return as_float(v);
+#endif
+}
+
+DI void note(u64 wrong, u32 call, u32 i, u32 found, u32 wanted) {
+  if (claim(wrong + 8)) put_u32(wrong + 12, call + 1), put_u32(wrong + 16, i), put_u32(wrong + 20, found), put_u32(wrong + 24, wanted);
+  add_u64(wrong, 1);
+}
+
+// Checks every element. `wrong` counts: elements off, then the first of them as call + 1, element, found, expected; gives
+// how many this thread has looked at.
 DI u32 check_call(const Args& a, const Step& s, u32 call, u32 first, u32 step, u64 wrong) {
   u32 seen = 0;
-  for (u32 i = first; i < s.bytes / SIZE; i += step, ++seen) {
-    int sum = 0;
-    for (u32 k = 0; k < W; ++k) sum += value(s.seed + call, k, i);
-    const u32 found = read_element(a.out + i * SIZE);
-    const bool zero_sign = sum == 0 && DTYPE != INT32 && (found << (32 - 8 * SIZE)) == 0x80000000u;
-    if (found == element(sum) || zero_sign) continue;
-    if (claim(wrong + 8)) put_u32(wrong + 12, call + 1), put_u32(wrong + 16, i), put_u32(wrong + 20, found), put_u32(wrong + 24, element(sum));
-    add_u64(wrong, 1);
+  const u64 out = KIND == FUSED_KIND ? a.residual_out : a.out;
+  for (u32 i = first; i < outputs(s); i += step, ++seen) {
+    const int want = expected(s, s.seed + call, a.rank, i);
+    const u32 found = read_element(out + i * SIZE);
+    const bool zero_sign = want == 0 && DTYPE != INT32 && (found << (32 - 8 * SIZE)) == 0x80000000u;
+    if (found != element(want) && !zero_sign) note(wrong, call, i, found, element(want));
   }
   return seen;
+}
+
+// The normalised rows: within 1/128, which is wider than any rounding and narrower than any wrong element.
+DI void check_rows(const Args& a, const Step& s, u32 call, u32 first, u32 step, u64 wrong) {
+  u32 known = NONE;
+  float mean = 0;
+  for (u32 i = first; i < outputs(s); i += step) {
+    const u32 row = i / a.hidden;
+    if (row != known) {
+      int squares = 0;
+      for (u32 j = 0; j < a.hidden; ++j) {
+        const int v = expected(s, s.seed + call, a.rank, row * a.hidden + j);
+        squares += v * v;
+      }
+      known = row, mean = (float)squares / (float)a.hidden;
+    }
+    const int weight = value(s.seed + call, W + 1, i % a.hidden);
+    const float want = (float)expected(s, s.seed + call, a.rank, i) * (float)weight * inverse_root(mean + a.epsilon);
+    const u32 bits = read_element(a.out + i * SIZE);
+    const float off = element_value(bits) - want, room = (want < 0 ? -want : want) / 128 + 0.001f;
+    if (!(off <= room && off >= -room)) note(wrong, call, i, bits, as_u32(want));
+  }
+}
+
+DI void fill_call(const Args& a, const Step& s, u32 call, u32 first, u32 step) {
+  for (u32 i = first; i < s.bytes / SIZE; i += step) {
+    if (i < inputs(s)) write_element(a.in + i * SIZE, element(value(s.seed + call, a.rank, i)));
+    write_element(a.out + i * SIZE, 0xffffffffu);
+    if (KIND != FUSED_KIND) continue;
+    write_element(a.residual + i * SIZE, element(value(s.seed + call, W, i)));
+    write_element(a.residual_out + i * SIZE, 0xffffffffu);
+    if (i < a.hidden) write_element(a.weight + i * SIZE, element(value(s.seed + call, W + 1, i)));
+  }
 }
 
 template <class Run>
@@ -83,10 +155,9 @@ DI void play(const Args& given, const Step* steps, u32 count, u32 block, u32 blo
     const Step s = steps[call];
     a.bytes = s.bytes, a.in_offset = s.in_offset;
     a.in = a.base[a.rank] + s.in_offset, a.out = a.base[a.rank] + s.out_offset;
-    for (u32 i = first; fill && i < s.bytes / SIZE; i += step) {
-      write_element(a.in + i * SIZE, element(value(s.seed + call, a.rank, i)));
-      write_element(a.out + i * SIZE, 0xffffffffu);
-    }
+    const u64 slot = s.out_offset - s.in_offset;  // behind input and output: residual, weight, residual_out
+    a.residual = a.out + slot, a.weight = a.out + 2 * slot, a.residual_out = a.out + 3 * slot;
+    if (fill) fill_call(a, s, call, first, step);
     rank_sync(counter, ++met * blocks);
     pause(s, call, a.rank, block);
     if (block < s.blocks) {
@@ -95,6 +166,7 @@ DI void play(const Args& given, const Step* steps, u32 count, u32 block, u32 blo
     }
     rank_sync(counter, ++met * blocks);
     if (fill) seen += check_call(a, s, call, first, step, wrong);
+    if (fill && KIND == FUSED_KIND) check_rows(a, s, call, first, step, wrong);
     rank_sync(counter, ++met * blocks);
   }
   add_u64(wrong + 32, seen);  // so that a kernel that checks nothing is no kernel without faults

@@ -21,8 +21,10 @@ from collbench.algorithms.cuda.arguments import (
     read_error,
 )  # fmt: skip
 from collbench.algorithms.cuda.compile import Variant, compile_kernel
+from collbench.algorithms.cuda.designs import FUSED, collective_of, granule
 from collbench.algorithms.cuda.driver import DriverError, Function, call
-from collbench.results.records import DTYPE_BYTES
+from collbench.algorithms.epilogues import EPSILON
+from collbench.results.records import DTYPE_BYTES, Collective
 
 __all__ = ["Outcome", "Setting", "Step", "VirtualRanks", "device_arch", "fill_records", "read_wrong", "use_device"]
 
@@ -86,15 +88,36 @@ class Setting:
     @property
     def region_bytes(self) -> int:
         """One rank's memory."""
-        return self.in_offset + 2 * self.slot_bytes
+        return self.in_offset + (5 if self.kernel in FUSED else 2) * self.slot_bytes
+
+    @property
+    def hidden(self) -> int:
+        """Elements of a row of fused kernels: several rows fit the largest message."""
+        return 1024 if self.most_bytes > 16 * 1024 else 64
+
+    @property
+    def granule(self) -> int:
+        """Bytes of which every message is a multiple."""
+        return granule(self.kernel, self.world_size, self.dtype, self.hidden)
+
+    def output_bytes(self, size_bytes: int) -> int:
+        """Bytes of the output of a call."""
+        return size_bytes // (self.world_size if collective_of(self.kernel) is Collective.REDUCE_SCATTER else 1)
+
+    def input_bytes(self, size_bytes: int) -> int:
+        """Bytes of the input of a call."""
+        gathers = collective_of(self.kernel) in {Collective.ALL_GATHER, Collective.BARRIER}
+        return size_bytes // (self.world_size if gathers else 1)
 
     def elements(self, steps: Sequence[Step]) -> int:
         """Elements that all ranks look at when these calls are checked."""
-        return self.world_size * sum(int(step.bytes) // DTYPE_BYTES[self.dtype] for step in steps)
+        return self.world_size * sum(self.output_bytes(int(step.bytes)) // DTYPE_BYTES[self.dtype] for step in steps)
 
     def step(self, size_bytes: int, blocks: int, seed: int = 0, delay_ns: int = 0) -> Step:
         """One call."""
-        size = size_bytes // DTYPE_BYTES[self.dtype] * DTYPE_BYTES[self.dtype]
+        size = max(1, size_bytes // self.granule) * self.granule
+        if collective_of(self.kernel) is Collective.BARRIER:
+            size = self.granule
         return Step(size, min(blocks, self.blocks), delay_ns, seed, self.in_offset, self.in_offset + self.slot_bytes)
 
 
@@ -116,6 +139,7 @@ def fill_records(setting: Setting, bases: Sequence[int]) -> Any:  # noqa: ANN401
         record.base[: len(bases)] = list(bases)
         record.rank, record.cap, record.data = rank, setting.plan.cap, CONTROL_BYTES
         record.deadline_ns = int(setting.deadline_s * 1e9)
+        record.hidden, record.epsilon = setting.hidden, EPSILON
         setting.groups.fill(record)
     return records
 
@@ -193,16 +217,16 @@ class VirtualRanks:
         records = (read_error(_read(base, 128)) for base in self._bases)
         return Outcome(*counts, tuple(record for record in records if record), seconds)
 
-    def reduce(self, inputs: Sequence[bytes], blocks: int, poison: int = 0xFFFFFFFF) -> list[bytes]:
-        """One call with the ranks' own bytes; gives their outputs, which start poisoned."""
+    def run(self, inputs: Sequence[bytes], size: int, blocks: int, poison: int = 0xFFFFFFFF) -> list[bytes]:
+        """One call of `size` bytes with the ranks' own bytes; gives their outputs, which start poisoned."""
         s = self.setting
         for base, data in zip(self._bases, inputs, strict=True):
             _write(base + s.in_offset, data)
             call("cuMemsetD32", base + s.in_offset + s.slot_bytes, poison, s.slot_bytes // 4)
-        outcome = self.play([s.step(len(inputs[0]), blocks)], fill=False)
+        outcome = self.play([s.step(size, blocks)], fill=False)
         if outcome.errors:
             raise TimeoutError(str(outcome.errors[0]))
-        return [_read(base + s.in_offset + s.slot_bytes, len(inputs[0])) for base in self._bases]
+        return [_read(base + s.in_offset + s.slot_bytes, s.output_bytes(size)) for base in self._bases]
 
     def _launch(self, values: tuple[int, ...]) -> None:
         s = self.setting

@@ -83,13 +83,13 @@ class Emulation:
         assert count & 0xFFFF == 0
         return count >> 16
 
-    def reduce(self, inputs: Sequence[bytes], blocks: int, seed: int) -> list[bytes]:
-        """One call with the ranks' own bytes; outputs start poisoned."""
+    def run(self, inputs: Sequence[bytes], size: int, blocks: int, seed: int) -> list[bytes]:
+        """One call of `size` bytes with the ranks' own; gives the outputs' slots, which start poisoned."""
         s = self.setting
         for base, data in zip(self.bases, inputs, strict=True):
             ctypes.memmove(base + s.in_offset, data, len(data))
             ctypes.memset(base + s.in_offset + s.slot_bytes, 0xFF, s.slot_bytes)
-        outcome = self.play([s.step(len(inputs[0]), blocks)], seed, fill=False)
+        outcome = self.play([s.step(size, blocks)], seed, fill=False)
         assert not outcome.errors
         return [ctypes.string_at(base + s.in_offset + s.slot_bytes, s.slot_bytes) for base in self.bases]
 

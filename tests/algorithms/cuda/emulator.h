@@ -4,6 +4,7 @@
 
 #include <ucontext.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -62,6 +63,17 @@ DI bool block_or(bool yes) {
   return b.result;
 }
 DI void block_sync() { block_or(false); }
+static std::vector<std::vector<float>> addends;  // [rank * blocks + block][thread]
+DI float block_sum(float v) {
+  std::vector<float>& values = addends[current->rank * blocks_of_rank + current->block];
+  values[current->thread] = v;
+  block_sync();
+  float sum = 0;
+  for (const float value : values) sum += value;
+  block_sync();
+  return sum;
+}
+DI float inverse_root(float v) { return 1 / std::sqrt(v); }
 DI void warp_sync() {  // of up to 32 threads
   const unsigned warp = current->thread / 32, left = per_block - warp * 32, size = left < 32 ? left : 32;
   Barrier& b = warps[(current->rank * blocks_of_rank + current->block) * 16 + warp];

@@ -23,6 +23,7 @@ extern "C" void emulate(const Args* args, const Step* steps, u32 count, u32 bloc
   job = Job{args, steps, count, fill, (u64)counters, (u64)wrong};
   per_block = threads_per_block, blocks_of_rank = blocks, random_state = seed * 2654435761u + 88172645463325252ull;
   barriers.assign(W * blocks, Barrier{}), warps.assign(W * blocks * 16, Barrier{});
+  addends.assign(W * blocks, std::vector<float>(threads_per_block));
   fibers = std::vector<Fiber>(W * blocks * threads_per_block);
   for (unsigned i = 0; i < fibers.size(); ++i) {
     Fiber& f = fibers[i];

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from collbench.algorithms.cuda.arguments import Islands
 from collbench.algorithms.cuda.compile import KERNELS
-from collbench.algorithms.cuda.harness import _APPLIES, NEAR_WRAP, random_input, reference_error, steps_of
+from collbench.algorithms.cuda.designs import FLAGGED, FUSED
+from collbench.algorithms.cuda.harness import APPLIES, NEAR_WRAP, steps_of
+from collbench.algorithms.cuda.references import problem_of, random_input
 from collbench.algorithms.cuda.virtual import Setting
 
 Emulate = Callable[[Setting], Any]
@@ -18,7 +20,7 @@ Emulate = Callable[[Setting], Any]
 
 
 def dtype_of(kernel: str) -> str:
-    return "int32" if kernel == "push_flags" else "bfloat16"
+    return "int32" if kernel in FLAGGED else "bfloat16"
 
 
 def small(kernel: str, world_size: int, dtype: str = "", **more: object) -> Setting:
@@ -55,7 +57,7 @@ def test_islands_of_any_shape(groups: tuple[tuple[int, ...], ...], emulate: Emul
     assert (outcome.wrong, outcome.first, outcome.errors) == (0, "", ())
 
 
-@pytest.mark.parametrize(("rule", "kernel"), [(r, k) for r, names in _APPLIES.items() for k in names])
+@pytest.mark.parametrize(("rule", "kernel"), [(r, k) for r, names in APPLIES.items() for k in names])
 def test_a_broken_rule_is_seen(rule: int, kernel: str, emulate: Emulate) -> None:
     """A build without one rule gives wrong data or a wait that expires; a missing fence alone does not show."""
     setting = small(kernel, 4, broken=rule, deadline_s=0.2)

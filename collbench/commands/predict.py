@@ -44,9 +44,13 @@ def run(args: argparse.Namespace) -> int:
         UsageError: options that contradict each other or name nothing.
         TopologyError: a file that cannot be read or makes no sense.
     """
+    from collbench.errors import UsageError
+
     sizes = _sizes(args)
     forecasts = [_forecast(name, args) for name in _machines(args)]
     rows = [forecast.rows(sizes) for forecast in forecasts]
+    if not all(rows):
+        raise UsageError(f"no algorithm takes {sizes[0]} to {sizes[-1]} bytes: use a multiple of 16 bytes")
     if args.json:
         _print_json(forecasts, rows, sizes)
     elif args.compare:

@@ -20,7 +20,7 @@ __all__ = ["TERMS", "Bottleneck", "Model", "Prediction", "predict", "shared_gpu"
 
 TERMS = ("launch", "sync", "path", "port", "queueing", "efficiency", "window", "reduce", "protocol")
 
-SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes"})
+SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes", "sentinel"})
 """Protocols whose data carry their own flags: no fence, and no flag that flies behind the data."""
 
 NCCL_PROTOCOLS = frozenset({"LL", "LL128", "Simple"})
@@ -201,9 +201,10 @@ def predict(
 
 def _shared_sync(found: _Sum, known: Parameters, protocol: str, phase: Phase) -> None:
     """Synchronisations through one GPU's memory; some protocols have parameters of their own."""
+    word = "announced" if protocol in SELF_ANNOUNCING else protocol
 
     def own(name: str) -> Parameter:
-        return known.get(f"shared_gpu.{name}.{protocol}") or known[f"shared_gpu.{name}"]
+        return known.get(f"shared_gpu.{name}.{word}") or known[f"shared_gpu.{name}"]
 
     flag, per_peer, fence = own("flag"), own("per_peer"), own("fence")
     peers = 1 if phase.steps > 1 else most_partners((flow.src, flow.dst) for flow in phase.flows)

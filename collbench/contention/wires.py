@@ -94,8 +94,8 @@ class Wires:
         """Cost of a phase, and the bytes of its largest flow, with which its stages' times are multiplied.
 
         Raises:
-            TopologyError: ranks without a route between them.
-            InvalidError: more than `MOST_FLOWS` flows.
+            TopologyError: ranks without a GPU, or without a route between them.
+            InvalidError: more than `MOST_FLOWS` flows, or a flow whose size is negative or not finite.
         """
         flows = phase.flows
         if len(flows) > MOST_FLOWS:
@@ -104,8 +104,18 @@ class Wires:
         scale = largest or 1.0
         key = tuple((flow.src, flow.dst, flow.move, flow.bytes / scale) for flow in flows)
         if key not in self._costs:
+            self._check(flows)
             self._costs[key] = self._compute(flows, scale) if flows else Cost()
         return self._costs[key], largest
+
+    def _check(self, flows: Sequence[Flow]) -> None:
+        highest = max((max(flow.src, flow.dst) for flow in flows), default=0)
+        if highest >= len(self.topology.gpus):
+            name = self.topology.name or "(unnamed)"
+            raise TopologyError(f"traffic of rank {highest}, but topology {name} has {len(self.topology.gpus)} GPUs")
+        worst = next((flow for flow in flows if not 0 <= flow.bytes < float("inf")), None)
+        if worst is not None:
+            raise InvalidError(f"flow from rank {worst.src} to {worst.dst} of {worst.bytes} bytes: no finite size")
 
     def route(self, src: int, dst: int, move: Move = Move.PUSH) -> tuple[Link, ...]:
         """Links that the data of a flow take."""

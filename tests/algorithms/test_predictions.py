@@ -80,6 +80,13 @@ def test_crossovers_are_those_that_a_fine_search_finds() -> None:
     assert [c.after for c in forecast.crossovers(1024, 1024 + 8192 * (len(fastest) - 1))] == changes
 
 
+def test_an_algorithm_has_rows_of_the_sizes_that_it_takes() -> None:
+    """Our kernels end at 8 MiB, NCCL does not."""
+    names = {row["algorithm"] for row in Forecast(topology()).rows([16 << 20])}
+    assert "nccl_ring_ll" in names
+    assert "push" not in names
+
+
 def test_no_crossover_at_one_size() -> None:
     assert Forecast(topology()).crossovers(1024, 1024) == []
 

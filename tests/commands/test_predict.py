@@ -41,7 +41,8 @@ def test_json_rows_have_the_shape_that_was_promised(collbench: Shell) -> None:
 
 
 def test_a_range_of_sizes_says_where_the_fastest_changes(collbench: Shell) -> None:
-    done = collbench("predict", "--topology", "two-flat-gen5-switches", "-b", "1K", "-e", "64K", "-f", "8")
+    words = ("--topology", "two-flat-gen5-switches", "-b", "1K", "-e", "64K", "-f", "8", "--algorithms", "own")
+    done = collbench("predict", *words)
     assert done.returncode == 0, done.stderr
     sizes = {line.split()[1] for line in done.stdout.splitlines() if "flow" in line}
     assert sizes == {"1024", "8192", "65536"}
@@ -87,6 +88,7 @@ def test_an_own_file_in_either_format(collbench: Shell, tmp_path: Path, root: Pa
     (("--topology", "nvswitch-8gpu", "-f", "1"), "factor 1"),
     (("--topology", "nvswitch-8gpu", "--algorithms", "warp"), "unknown algorithm 'warp'"),
     (("--topology", "nvswitch-8gpu", "--algorithms", "host"), "none can be predicted"),
+    (("--topology", "nvswitch-8gpu", "--algorithms", "own", "-b", "64M"), "no algorithm takes 67108864"),
     (("--topology", "nvswitch-8gpu", "--nproc", "9"), "9 ranks on topology nvswitch-8gpu with 8 GPUs"),
 ])  # fmt: skip
 def test_calls_that_make_no_sense(collbench: Shell, words: tuple[str, ...], said: str) -> None:

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.contention.fairshare import Usage, max_min, run
 from collbench.errors import InvalidError
 
+STEADY = settings(max_examples=60, deadline=None)  # a busy machine is no error of ours
 Network = tuple[Usage, np.ndarray[Any, Any]]
 
 
@@ -33,6 +34,7 @@ def loads(usage: Usage, gbps: Any) -> Any:
     return np.bincount(usage.link, usage.coefficient * gbps[usage.flow], usage.links)
 
 
+@STEADY
 @given(networks(), st.data())
 def test_no_link_carries_more_than_it_can_and_none_idles(network: Network, data: st.DataObject) -> None:
     """Every flow is held back by a full link, on which no other flow has a higher rate for its weight."""
@@ -51,6 +53,7 @@ def test_no_link_carries_more_than_it_can_and_none_idles(network: Network, data:
         assert level[flow] >= level[sharing].max() * (1 - 1e-9)
 
 
+@STEADY
 @given(networks(), st.data())
 def test_the_order_of_flows_and_links_does_not_matter(network: Network, data: st.DataObject) -> None:
     usage, capacity = network
@@ -64,6 +67,7 @@ def test_the_order_of_flows_and_links_does_not_matter(network: Network, data: st
     assert shuffled.finish_us == pytest.approx(run(usage, capacity, size).finish_us[order], rel=1e-9)
 
 
+@STEADY
 @given(networks(), st.data())
 def test_times_are_proportional_to_bytes(network: Network, data: st.DataObject) -> None:
     usage, capacity = network
@@ -73,6 +77,7 @@ def test_times_are_proportional_to_bytes(network: Network, data: st.DataObject) 
     assert run(usage, 2 * capacity, size).finish_us == pytest.approx(whole.finish_us / 2, rel=1e-9)
 
 
+@STEADY
 @given(networks(), st.data())
 def test_makespan_is_never_below_the_busiest_link(network: Network, data: st.DataObject) -> None:
     """All bytes of each link need their time; the last event ends the last flow; each flow ends within the makespan."""
@@ -85,6 +90,7 @@ def test_makespan_is_never_below_the_busiest_link(network: Network, data: st.Dat
     assert 1 <= fluid.events <= usage.flows
 
 
+@STEADY
 @given(networks(), st.data())
 def test_merging_ends_changes_little(network: Network, data: st.DataObject) -> None:
     """It is an approximation for thousands of flows; with a dozen it stays within the part that may be merged."""
@@ -95,6 +101,7 @@ def test_merging_ends_changes_little(network: Network, data: st.DataObject) -> N
     assert merged.events <= exact.events
 
 
+@STEADY
 @given(networks(), st.data())
 def test_a_flow_with_more_bytes_never_ends_earlier(network: Network, data: st.DataObject) -> None:
     """That flow; others may, since a flow that waits elsewhere lets them pass."""

@@ -218,6 +218,10 @@ def _is_nvswitch(kind: NodeKind, attributes: Mapping[str, str]) -> bool:
     return kind is NodeKind.NVSWITCH and "role" not in attributes
 
 
+_P2P = {"ok": "ok", "unknown": "unknown", "disabled by registry key": "disabled"}
+"""Short words of `Machine.facts` for what NVML says of a pair; whatever else it says means `ns`, not supported."""
+
+
 def _driver_facts(capture: NvmlCapture) -> dict[str, str]:
     gpus = capture.usable
     archs = sorted({gpu.compute_capability for gpu in gpus if gpu.compute_capability}, key=float)
@@ -231,5 +235,5 @@ def _driver_facts(capture: NvmlCapture) -> dict[str, str]:
     for fact, kinds in (("p2p", ("read", "write")), ("p2p_atomics", ("atomics",))):
         states = [pair.p2p[kind] for pair in capture.pairs for kind in kinds if kind in pair.p2p]
         if states:
-            facts[fact] = next((state for state in states if state != "ok"), "ok")
+            facts[fact] = _P2P.get(next((state for state in states if state != "ok"), "ok"), "ns")
     return facts

@@ -11,7 +11,7 @@ from collbench.contention.parameters import Parameters
 from collbench.contention.predict import Model, Prediction, shared_gpu
 from collbench.contention.traffic import Schedule
 from collbench.errors import CollbenchError, UsageError
-from collbench.results.records import Call, Cell, Fabric, Mode, Run, Support
+from collbench.results.records import Call, Cell, Collective, Fabric, Mode, Run, Support
 from collbench.topology.graph import LinkKind, Topology
 from collbench.topology.machine import Machine
 
@@ -25,6 +25,8 @@ _FACTS = {"p2p": "ok", "arch": "sm_90", "assumed": "yes"}
 """What a machine is assumed to have when only its topology is known."""
 
 _Time = Callable[[int], float]
+
+_SUMMING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 _USUAL_BYTES = 1 << 16  # a size that every algorithm takes that runs at all
 
@@ -58,6 +60,7 @@ class Forecast:
         ranks: int | None = None,
         mode: Mode = Mode.GRAPH,
         dtype: str = "bfloat16",
+        collective: Collective = Collective.ALL_REDUCE,
         algorithms: Sequence[Algorithm] | None = None,
         parameters: Parameters | None = None,
     ) -> None:
@@ -67,7 +70,7 @@ class Forecast:
             raise UsageError(f"{self.ranks} ranks on topology {name} with {len(topology.gpus)} GPUs: 2 or more fit")
         if self.ranks > _MOST_RANKS:
             raise UsageError(f"{self.ranks} ranks: predictions are made for at most {_MOST_RANKS}: give --nproc")
-        self.topology, self.mode, self.dtype = topology, mode, dtype
+        self.topology, self.mode, self.dtype, self.collective = topology, mode, dtype, collective
         self.model = Model(topology, parameters, self.ranks)
         self.left_out: dict[str, str] = {}
         self.algorithms = [a for a in algorithms or registry().values() if self._kept(a)]
@@ -91,6 +94,8 @@ class Forecast:
         return not reason
 
     def _why_not(self, algorithm: Algorithm) -> str:
+        if algorithm.collective is not self.collective:
+            return f"another collective: {algorithm.collective}"
         if algorithm.device != "cuda":
             return "it runs on processors, whose scheduling the model does not know"
         if algorithm.name == "nccl_auto":
@@ -103,15 +108,16 @@ class Forecast:
         return Machine(self.topology, self.fabric, self.ranks, software=_SOFTWARE, facts=_FACTS)
 
     def _support(self, algorithm: Algorithm, size_bytes: int) -> Support:
-        return algorithm.support(self._machine, self.call(size_bytes, algorithm))
+        return algorithm.support(self._machine, self.call(size_bytes))
 
-    def call(self, size_bytes: int, algorithm: Algorithm) -> Call:
-        """The call that an algorithm is predicted for."""
-        return Call(size_bytes, self.ranks, algorithm.collective, dtype=self.dtype)
+    def call(self, size_bytes: int) -> Call:
+        """The call that is predicted."""
+        op = "sum" if self.collective in _SUMMING else ""
+        return Call(size_bytes, self.ranks, self.collective, op, self.dtype)
 
     def schedule(self, algorithm: Algorithm, size_bytes: int) -> Schedule:
         """Its traffic."""
-        return algorithm.traffic(self.call(size_bytes, algorithm), self.topology)
+        return algorithm.traffic(self.call(size_bytes), self.topology)
 
     def predict(self, algorithm: Algorithm, size_bytes: int) -> Prediction:
         """One algorithm at one size."""
@@ -146,7 +152,7 @@ class Forecast:
         """
         if not self.algorithms or first >= last:
             return []
-        step = self.call(first, self.algorithms[0]).itemsize
+        step = self.call(first).itemsize
         straight = self._lines(first, last)
         if not straight:
             return []

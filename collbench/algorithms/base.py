@@ -17,8 +17,8 @@ from collbench.topology.machine import Machine
 __all__ = ["Algorithm", "Proof", "Ranks", "Runner", "known_systems", "registry", "select"]
 
 _MODULES = (
-    "one_stage", "two_stage", "push", "islands", "staged_ring", "vllm", "flashinfer", "nccl", "symmetric_memory",
-    "gloo", "host",
+    "one_stage", "two_stage", "push", "islands", "staged_ring", "push_collectives", "auto", "vllm",
+    "flashinfer", "nccl", "symmetric_memory", "gloo", "host",
 )  # fmt: skip
 _SYSTEMS = (
     "vllm_gated", "sglang", "flashinfer_fusion", "nccl_symmetric", "mscclpp", "b12x", "expert_parallel", "coalesced",

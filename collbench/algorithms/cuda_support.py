@@ -3,23 +3,34 @@
 from collbench.results.records import Call, Collective, Support
 from collbench.topology.machine import Machine
 
-__all__ = ["number", "ranks_share_gpu", "refuse", "version_text"]
+__all__ = ["number", "ranks_share_gpu", "refuse", "refuse_elements", "refuse_machine", "version_text"]
 
 SWEEP_EXTRA = "pip install 'collbench[sweep]'"
 
 
 def refuse(machine: Machine, call: Call, dtypes: tuple[str, ...]) -> Support | None:
-    """The reason why no algorithm of torch on CUDA can run this call here; None if nothing stands in the way."""
+    """The reason why no all-reduce of torch on CUDA can run this call here; None if nothing stands in the way."""
     refused = _refuse_call(call, dtypes)
     # a refusal is false, as every `Support` that does not run
-    return refused if refused is not None else _refuse_machine(machine)
+    return refused if refused is not None else refuse_machine(machine)
 
 
 def _refuse_call(call: Call, dtypes: tuple[str, ...]) -> Support | None:
+    # a refusal is false, so `or` would lose it
+    refused = _refuse_collective(call)
+    return refused if refused is not None else refuse_elements(call, dtypes)
+
+
+def _refuse_collective(call: Call) -> Support | None:
     if call.collective is not Collective.ALL_REDUCE or call.op != "sum":
         return Support.no(f"{call.collective} with {call.op or 'no operation'}: only the sum of an all_reduce is built")
     if call.epilogue or call.splits:
         return Support.no("it knows no splits and no epilogue")
+    return None
+
+
+def refuse_elements(call: Call, dtypes: tuple[str, ...]) -> Support | None:
+    """Refuses one rank, and element types that are not among `dtypes`."""
     if call.world_size <= 1:
         return Support.no("one rank has no peer", "start at least 2 ranks")
     if call.dtype not in dtypes:
@@ -27,7 +38,8 @@ def _refuse_call(call: Call, dtypes: tuple[str, ...]) -> Support | None:
     return None
 
 
-def _refuse_machine(machine: Machine) -> Support | None:
+def refuse_machine(machine: Machine) -> Support | None:
+    """Refuses a machine without torch or GPUs, or with too few GPUs."""
     torch, gpus = machine.software.get("torch", ""), len(machine.topology.gpus)
     if not torch:
         return Support.no("torch is not installed", SWEEP_EXTRA)

@@ -3,7 +3,8 @@
 The groups come from the topology, in COLLBENCH_ISLANDS for the workers; two halves where it tells none.
 """
 
-from collbench.algorithms.own import own_algorithm
+from collbench.algorithms.epilogues import RESIDUAL_RMSNORM
+from collbench.algorithms.own import Takes, own_algorithm
 from collbench.contention.own_traffic import islands, islands_of
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Call
@@ -20,5 +21,6 @@ ALGORITHMS = (
     own_algorithm(
         "islands", "push to chunk owners in the group, exchange sums between groups, push back",
         "FlashInfer PCIe IPC island kernel and b12x owner reduce (the design; no code)", _traffic, "Islands",
+        Takes(epilogues=(RESIDUAL_RMSNORM,)),
     ),
 )  # fmt: skip

@@ -1,20 +1,21 @@
 """What our own kernels share: when they run, and how their records are made."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from collbench.algorithms.base import Algorithm
-from collbench.algorithms.cuda_support import number, ranks_share_gpu, refuse
+from collbench.algorithms.cuda.designs import FLOATS
+from collbench.algorithms.cuda_support import number, ranks_share_gpu, refuse_elements, refuse_machine
+from collbench.algorithms.epilogues import why_not
+from collbench.algorithms.shapes import IN_PARTS
 from collbench.contention.own_traffic import islands_of
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Call, Collective, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["FLOATS", "cost_us", "own_algorithm", "own_support"]
-
-FLOATS = ("bfloat16", "float16", "float32")
-"""Element types of designs whose data announces itself: -0.0 means "not yet written"."""
+__all__ = ["Takes", "cost_us", "environment", "own_algorithm", "own_support"]
 
 _MOST_RANKS = 16
 _LEAST_BYTES, _MOST_BYTES = 16, 8 << 20
@@ -22,10 +23,39 @@ _SINCE = 80
 _EXTRA = "pip install 'collbench[cuda]'"
 
 
-def own_support(dtypes: tuple[str, ...], machine: Machine, call: Call) -> Support:
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What a design of ours takes: its collective, element types, and epilogues behind it."""
+
+    collective: Collective = Collective.ALL_REDUCE
+    dtypes: tuple[str, ...] = FLOATS
+    epilogues: tuple[str, ...] = ()
+
+
+_PLAIN = Takes()
+
+
+def own_support(takes: Takes, machine: Machine, call: Call) -> Support:
     """Whether a design of ours runs: one host, GPUs that reach each other, 2 to 16 ranks, 16 bytes to 8 MiB."""
-    refusals = (refuse(machine, call, dtypes), _refuse_software(machine), _refuse_call(call), _refuse_reach(machine))
+    refusals = (
+        _refuse_collective(takes, call), refuse_elements(call, takes.dtypes), refuse_machine(machine),
+        _refuse_software(machine), _refuse_call(call), _refuse_reach(machine),
+    )  # fmt: skip
     return next((refusal for refusal in refusals if refusal is not None), Support.yes())
+
+
+def _refuse_collective(takes: Takes, call: Call) -> Support | None:
+    if call.collective is not takes.collective:
+        return Support.no(f"{call.collective}: it is an algorithm for {takes.collective}")
+    reduces = call.collective in {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER}
+    if call.op != ("sum" if reduces else ""):
+        return Support.no(f"{call.collective} with {call.op or 'no operation'}: only sums are built")
+    if call.splits:
+        return Support.no("it knows no splits")
+    if call.epilogue and call.epilogue not in takes.epilogues:
+        return Support.no(f"it knows no epilogue {call.epilogue}")
+    reason = why_not(call)
+    return Support.no(reason, "use whole rows") if reason else None
 
 
 def _refuse_reach(machine: Machine) -> Support | None:
@@ -48,6 +78,11 @@ def _refuse_software(machine: Machine) -> Support | None:
 def _refuse_call(call: Call) -> Support | None:
     if call.world_size > _MOST_RANKS:
         return Support.no(f"{call.world_size} ranks: the kernels know at most {_MOST_RANKS}", "start fewer ranks")
+    unit = call.itemsize * call.world_size
+    if call.collective in IN_PARTS and call.bytes % unit:
+        return Support.no(f"{call.bytes} bytes: not the same for every rank", f"use a multiple of {unit}")
+    if call.collective is Collective.BARRIER:
+        return None if call.bytes == unit else Support.no(f"{call.bytes} bytes: a barrier takes one element per rank")
     if not _LEAST_BYTES <= call.bytes <= _MOST_BYTES:
         return Support.no(f"{call.bytes} bytes: the kernels take 16 bytes to 8 MiB", "use a size in that range")
     return None
@@ -71,11 +106,11 @@ def own_algorithm(
     reference: str,
     traffic: Callable[[Call, Topology], Schedule],
     runner: str,
-    dtypes: tuple[str, ...] = FLOATS,
+    takes: Takes = _PLAIN,
 ) -> Algorithm:
-    """The record of a design of ours: an all-reduce of family `own` whose `runner` stands in `own_runners`."""
+    """The record of a design of ours: an algorithm of family `own` whose `runner` stands in `own_runners`."""
     return Algorithm(
-        name=name, collective=Collective.ALL_REDUCE, summary=summary, reference=reference, traffic=traffic,
-        support=partial(own_support, dtypes), runner=f"collbench.algorithms.own_runners:{runner}", family="own",
+        name=name, collective=takes.collective, summary=summary, reference=reference, traffic=traffic,
+        support=partial(own_support, takes), runner=f"collbench.algorithms.own_runners:{runner}", family="own",
         imports=("torch",), environment=environment, cost_us=cost_us,
     )  # fmt: skip

@@ -1,10 +1,13 @@
 """The runners of our own designs: each names the device functions among which its tuning chooses."""
 
+import os
+
+from collbench.algorithms.auto import EVERYWHERE
 from collbench.algorithms.cuda.runner import OwnRunner
 
 __all__ = [
-    "Islands", "OneStagePull", "OneStagePullBuffered", "Push", "PushFlags", "StagedRing", "TwoStagePull",
-    "TwoStagePush",
+    "Auto", "Islands", "OneStagePull", "OneStagePullBuffered", "Push", "PushAllGather", "PushAllToAll",
+    "PushBarrier", "PushFlags", "PushReduceScatter", "StagedRing", "TwoStagePull", "TwoStagePush",
 ]  # fmt: skip
 
 
@@ -36,6 +39,7 @@ class Push(OwnRunner):
     """The message is written to everybody; data announces itself."""
 
     kernels = ("push",)
+    fused = ("push_fused",)
 
 
 class PushFlags(OwnRunner):
@@ -48,9 +52,44 @@ class Islands(OwnRunner):
     """Within groups, between groups, within groups."""
 
     kernels = ("islands",)
+    fused = ("islands_fused",)
 
 
 class StagedRing(OwnRunner):
     """One stream out and one in per rank."""
 
     kernels = ("staged_ring",)
+
+
+class PushAllGather(OwnRunner):
+    """The rank's part is written to everybody."""
+
+    kernels = ("push_all_gather",)
+
+
+class PushReduceScatter(OwnRunner):
+    """Parts are written to their owners, who sum them."""
+
+    kernels = ("push_reduce_scatter",)
+
+
+class PushAllToAll(OwnRunner):
+    """Parts are written to whom they are meant for."""
+
+    kernels = ("push_all_to_all",)
+
+
+class PushBarrier(OwnRunner):
+    """One element is written to everybody."""
+
+    kernels = ("push_barrier",)
+
+
+class Auto(OwnRunner):
+    """Times the designs that COLLBENCH_AUTO names (those of one machine without it) and keeps the fastest."""
+
+    fused = ("push_fused", "islands_fused")
+
+    def _kernel_names(self) -> tuple[str, ...]:
+        given = os.environ.get("COLLBENCH_AUTO")
+        return self.fused if self.call.epilogue else tuple(given.split(",")) if given else EVERYWHERE

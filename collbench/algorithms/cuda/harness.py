@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from collbench.algorithms.cuda.arguments import Islands
 from collbench.algorithms.cuda.compile import KERNELS, compile_kernel

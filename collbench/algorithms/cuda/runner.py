@@ -23,8 +23,10 @@ from collbench.algorithms.cuda.arguments import (
 from collbench.algorithms.cuda.compile import Variant, compile_kernel
 from collbench.algorithms.cuda.driver import DriverError, Function, Launcher
 from collbench.algorithms.cuda.memory import SharedRegion
-from collbench.algorithms.cuda.tuning import Choice, Launch, best, candidates, parse_launch, work_items
+from collbench.algorithms.cuda.tuning import Choice, Launch, best_of_kernels, candidates, parse_launch, work_items
 from collbench.algorithms.cuda_buffers import ALIGNMENT, wait_event
+from collbench.algorithms.epilogues import EPSILON, hidden_size
+from collbench.algorithms.shapes import arrays_of
 from collbench.results.records import Call
 
 __all__ = ["OwnRunner"]
@@ -36,12 +38,15 @@ _TUNE_CALLS, _TUNE_REPLAYS = 40, 6
 _SLOW_US = 500.0  # a call this slow at first says that the ranks' kernels do not run together: nothing to tune
 _HEAD_BYTES = 128
 _PDL_SINCE = 90
+_FIELDS = {"x": "in_", "y": "out", "residual": "residual", "weight": "weight", "residual_out": "residual_out"}
 
 
 class OwnRunner(Runner):
     """One design on one rank. `kernels` names the device functions among which the tuning chooses."""
 
     kernels: ClassVar[tuple[str, ...]] = ()
+    fused: ClassVar[tuple[str, ...]] = ()
+    """The same for a call with residual and RMSNorm behind it."""
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         super().__init__(ranks, call, slots)
@@ -51,10 +56,11 @@ class OwnRunner(Runner):
         self._region: SharedRegion | None = None
         self._launcher: Launcher | None = None
         self._stream: Any = None
-        self._x: list[Any] = []
-        self._y: list[Any] = []
+        self._arrays = arrays_of(call)
+        self._tensors: dict[str, list[Any]] = {}
+        self._offsets: dict[str, list[int]] = {}
+        self._names = self._kernel_names()
         self._choice = Choice(Launch("", 0, 0))
-        self._stride = -(-call.bytes // ALIGNMENT) * ALIGNMENT
         given = os.environ.get("COLLBENCH_ISLANDS")
         self._islands = Islands.parse(given) if given else halves(call.world_size)
         self._notes: dict[str, str] = {}
@@ -76,18 +82,18 @@ class OwnRunner(Runner):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._launcher, self._x, self._y = None, [], []
+        self._launcher, self._tensors = None, {}
         with contextlib.suppress(TimeoutError, RuntimeError):
             self._drain("the last calls")  # a kernel that waits in vain ends by its own deadline
         self._close.__exit__(kind, error, trace)
 
     def inputs(self, i: int) -> Mapping[str, Any]:
         """See `Runner.inputs`."""
-        return {"x": self._x[i]}
+        return {name: self._tensors[name][i] for name in self._arrays.inputs}
 
     def outputs(self, i: int) -> Mapping[str, Any]:
         """See `Runner.outputs`."""
-        return {"y": self._y[i]}
+        return {name: self._tensors[name][i] for name in self._arrays.outputs}
 
     def launch(self, i: int) -> None:
         """See `Runner.launch`."""
@@ -115,14 +121,23 @@ class OwnRunner(Runner):
     # --- memory ---------------------------------------------------------------------------------------------------
 
     def _open(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
-        plans = [self._plan(kernel) for kernel in self.kernels]
-        buffers = -(-max(p.region_bytes for p in plans) // ALIGNMENT) * ALIGNMENT
-        self._region = self._close.enter_context(SharedRegion(self.ranks, buffers + 2 * self.slots * self._stride))
-        self._offsets = [buffers + i * self._stride for i in range(2 * self.slots)]
+        plans = [self._plan(kernel) for kernel in self._names]
+        at = buffers = -(-max(p.region_bytes for p in plans) // ALIGNMENT) * ALIGNMENT
+        counts = {**self._arrays.inputs, **self._arrays.outputs}
+        for name, count in counts.items():
+            stride = -(-count * self.call.itemsize // ALIGNMENT) * ALIGNMENT
+            self._offsets[name] = [at + i * stride for i in range(self.slots)]
+            at += self.slots * stride
+        self._region = self._close.enter_context(SharedRegion(self.ranks, at))
         own = self._region.bases[self.ranks.rank]
-        tensors = [_tensor(torch, own + at, self.call, self.ranks.device) for at in self._offsets]
-        self._x, self._y = tensors[: self.slots], tensors[self.slots :]
-        self._notes["shared_bytes"] = f"{buffers} and {2 * self.slots} slots of {self._stride}"
+        for name, count in counts.items():
+            made = [_tensor(torch, own + place, self.call, count, self.ranks.device) for place in self._offsets[name]]
+            self._tensors[name] = made
+        self._notes["shared_bytes"] = f"{buffers} and {self.slots} slots of {(at - buffers) // self.slots}"
+
+    def _kernel_names(self) -> tuple[str, ...]:
+        """Device functions of this call, the one to fall back on first."""
+        return self.fused if self.call.epilogue else self.kernels
 
     def _plan(self, kernel: str) -> Any:  # noqa: ANN401 - a Plan
         call = self.call
@@ -136,9 +151,10 @@ class OwnRunner(Runner):
         for i, record in enumerate(records):
             record.base[: call.world_size] = region.bases
             record.rank, record.bytes, record.cap = rank, call.bytes, self._plan(kernel).cap
-            record.in_offset, record.data = self._offsets[i], CONTROL_BYTES
-            record.in_ = region.bases[rank] + self._offsets[i]
-            record.out = region.bases[rank] + self._offsets[self.slots + i]
+            record.in_offset, record.data = self._offsets["x"][i], CONTROL_BYTES
+            for name, places in self._offsets.items():
+                setattr(record, _FIELDS[name], region.bases[rank] + places[i])
+            record.hidden, record.epsilon = hidden_size(call), EPSILON
             record.deadline_ns = int(deadline * 1e9)
             self._islands.fill(record)
         return records
@@ -170,11 +186,11 @@ class OwnRunner(Runner):
         sharing = self._ranks_on_this_gpu(torch)
         given = os.environ.get("COLLBENCH_OWN_LAUNCH")
         if given:
-            return Choice(parse_launch(given, self.kernels))
+            return Choice(parse_launch(given, self._names))
         early = (False, True) if self._may_start_early(torch) else (False,)
         launches = [
             launch
-            for kernel in self.kernels
+            for kernel in self._names
             for pdl in early
             for launch in self._candidates(torch, kernel, sharing, pdl=pdl)
         ]
@@ -184,7 +200,7 @@ class OwnRunner(Runner):
         if max(self.ranks.exchange(self._eager_us(torch))) > _SLOW_US:
             self._notes["tuning"] = f"skipped: a call took more than {_SLOW_US:g} us"
             return Choice(launches[0])
-        return best(launches, lambda launch: self._graph_us(torch, launch), self.ranks.exchange)
+        return best_of_kernels(launches, lambda launch: self._graph_us(torch, launch), self.ranks.exchange)
 
     def _candidates(self, torch: Any, kernel: str, sharing: int, *, pdl: bool) -> list[Launch]:  # noqa: ANN401 - module
         function = self._function(torch, kernel, pdl=pdl)
@@ -276,9 +292,9 @@ class _Pointer:
         }  # fmt: skip
 
 
-def _tensor(torch: Any, address: int, call: Call, device: str) -> Any:  # noqa: ANN401 - torch objects
+def _tensor(torch: Any, address: int, call: Call, count: int, device: str) -> Any:  # noqa: ANN401 - torch objects
     code = {2: "<i2", 4: "<i4"}[call.itemsize]
-    words = torch.as_tensor(_Pointer(address, call.count, code), device=device)
+    words = torch.as_tensor(_Pointer(address, count, code), device=device)
     return words.view(getattr(torch, call.dtype))
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from collbench.algorithms.cuda.designs import COLLECTIVES
 from collbench.errors import UsageError
 
-__all__ = ["Choice", "Launch", "best", "candidates", "parse_launch", "work_items"]
+__all__ = ["Choice", "Launch", "best", "best_of_kernels", "candidates", "parse_launch", "work_items"]
 
 THREADS = (512, 256, 128, 64, 32)
 """Block sizes that are tried."""
 
 _MOST = 7
+_FINALISTS = 2
 _SMALL = 4096  # work items up to which one block is worth trying
 
 
@@ -92,6 +93,22 @@ def best(
     """
     tried = tuple((launch, max(agree(measure(launch)))) for launch in launches)
     return Choice(min(tried, key=lambda entry: entry[1])[0], tried)
+
+
+def best_of_kernels(
+    launches: Sequence[Launch], measure: Callable[[Launch], float], agree: Callable[[float], Sequence[float]]
+) -> Choice:
+    """As `best`; of more than two kernels, one grid of each first, and all grids of the two fastest only."""
+    kernels = list(dict.fromkeys(launch.kernel for launch in launches))
+    if len(kernels) <= _FINALISTS:
+        return best(launches, measure, agree)
+    heats = best([next(la for la in launches if la.kernel == kernel) for kernel in kernels], measure, agree)
+    ranked = [launch.kernel for launch, _ in sorted(heats.tried, key=lambda entry: entry[1])][:_FINALISTS]
+    tried = {launch for launch, _ in heats.tried}
+    rest = [launch for launch in launches if launch.kernel in ranked and launch not in tried]
+    final = best(rest, measure, agree) if rest else heats
+    every = tuple(dict.fromkeys((*heats.tried, *final.tried)))
+    return Choice(min(every, key=lambda entry: entry[1])[0], every)
 
 
 def parse_launch(text: str, kernels: Sequence[str]) -> Launch:

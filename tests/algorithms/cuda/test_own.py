@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from collbench.algorithms.auto import EVERYWHERE, ON_PCIE, candidates_on
 from collbench.algorithms.base import registry, select
+from collbench.algorithms.cuda.compile import KERNELS
 from collbench.contention.own_traffic import islands, islands_of, staged_ring
-from collbench.results.records import Call, Fabric, Support
+from collbench.results.records import Call, Collective, Fabric, Support
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 from collbench.topology.machine import Machine
 
@@ -38,9 +40,76 @@ def support(name: str, where: Machine, call: Call) -> Support:
     return registry()[name].support(where, call)
 
 
+PARTS = {
+    "push_all_gather": Collective.ALL_GATHER, "push_reduce_scatter": Collective.REDUCE_SCATTER,
+    "push_all_to_all": Collective.ALL_TO_ALL, "push_barrier": Collective.BARRIER,
+}  # fmt: skip
+GATHER = Call(1024, 8, Collective.ALL_GATHER, op="")
+
+
 def test_the_family_is_known_by_name() -> None:
-    """`--algorithms own` means these eight."""
-    assert {a.name for a in select("own", registry())} == set(OWN)
+    """`--algorithms own` means these all-reduces, and one algorithm each for four other collectives."""
+    family = select("own", registry())
+    assert {a.name for a in family if a.collective is Collective.ALL_REDUCE} == {*OWN, "auto"}
+    assert {a.name: a.collective for a in family if a.collective is not Collective.ALL_REDUCE} == PARTS
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_collectives_of_parts_take_any_element_type(name: str) -> None:
+    """Integers too; the parts must be equal, and a barrier is one element per rank."""
+    kind = PARTS[name]
+    op = "sum" if kind is Collective.REDUCE_SCATTER else ""
+    for dtype in ("bfloat16", "float16", "float32", "int32"):
+        call = Call(1024, 8, kind, op, dtype)
+        size = call.itemsize * 8 if kind is Collective.BARRIER else 1024
+        assert support(name, machine(), replace(call, bytes=size)) == Support.yes()
+    assert not support(name, machine(), Call(1026, 8, kind, op))
+    assert "it is an algorithm for" in support(name, machine(), Call(1024, 8)).reason
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "reason"),
+    [
+        ("push_all_gather", replace(GATHER, op="sum"), "all_gather with sum"),
+        ("push_all_gather", replace(GATHER, bytes=1026), "use a multiple of 16"),
+        ("push_all_to_all", Call(1024, 8, Collective.ALL_TO_ALL, "", splits=(1,) * 8), "no splits"),
+        ("push_barrier", Call(1024, 8, Collective.BARRIER, ""), "one element per rank"),
+        ("push", Call(1024, 8, epilogue="bias"), "no epilogue bias"),
+        ("two_stage_push", Call(1024, 8, epilogue="residual_rmsnorm"), "no epilogue residual_rmsnorm"),
+        ("push", Call(16384, 8, epilogue="residual_rmsnorm"), "no whole rows of 7168"),
+        ("push", Call(1022, 8, epilogue="residual_rmsnorm"), "no whole rows of 7168"),
+    ],
+)
+def test_refused_collectives_say_why(name: str, call: Call, reason: str) -> None:
+    """The remedy stands in the answer too."""
+    answer = support(name, machine(), call)
+    assert not answer
+    assert reason in f"{answer.reason} {answer.remedy}"
+
+
+@pytest.mark.parametrize("name", ["push", "islands", "auto"])
+def test_rows_are_normalised_behind_some(name: str) -> None:
+    """One short row, one row of 7168, three of them."""
+    for size in (1024, 14336, 43008):
+        assert support(name, machine(), Call(size, 8, epilogue="residual_rmsnorm")) == Support.yes()
+
+
+def test_auto_polls_no_remote_memory_over_pcie() -> None:
+    """The model orders what is safe there; elsewhere staged reads are timed too."""
+    safe = candidates_on(machine())
+    assert len(safe) == 4
+    assert set(safe) < set(ON_PCIE)
+    assert not any(kernel.endswith("_pull_data") for kernel in ON_PCIE)
+    assert candidates_on(machine(fabric=Fabric.SHARED_GPU)) == EVERYWHERE
+    told = registry()["auto"].environment(machine())
+    assert told["COLLBENCH_AUTO"] == ",".join(safe)
+    nothing = machine(topology=Topology((Node("cpu", NodeKind.SOCKET),), ()))
+    assert candidates_on(nothing) == ON_PCIE[:4]
+
+
+def test_auto_names_kernels_that_are_there() -> None:
+    """Its lists name device functions."""
+    assert {*EVERYWHERE, *ON_PCIE} <= set(KERNELS)
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -5,8 +5,8 @@
 
 constexpr u32 MAX_RANKS = 16;
 
-// Offsets in every rank's region, mirrored in probes.py.
-constexpr u32 AT_ABORT = 0, AT_RESULT = 128, AT_MEET = 2048, AT_FLAG = 8192, AT_LITMUS = 1 << 20;
+// Offsets in every rank's region, mirrored in probes.py; from 3072 on lie the words of memory.py (AT_CLOSED).
+constexpr u32 AT_ABORT = 0, AT_RESULT = 128, AT_MEET = 4096, AT_FLAG = 8192, AT_LITMUS = 1 << 20;
 constexpr u32 LINE = 128, MESSAGE = 256;
 
 enum Op { EMPTY_KERNEL, BARRIER, FLAG, READ_CHAIN, LOAD, STORE, MESSAGE_PASSING, TORN };
@@ -103,7 +103,10 @@ DI void probe_load(const ProbeArgs& a, u32 block) {
       Vec v[8];
 #pragma unroll
       for (int k = 0; k < 8; ++k) v[k] = get_vec(a.from[flow] + (i + k * step) * 16);
-      if (v[0].w[0] + v[7].w[3] == 1) put_u64(result_at(a, CHANGES), v[3].w[0]);  // sources hold zeros
+      u32 any = 0;  // loads whose words nobody uses would share registers, and wait for each other
+#pragma unroll
+      for (int k = 0; k < 8; ++k) any |= v[k].w[0] | v[k].w[1] | v[k].w[2] | v[k].w[3];
+      if (any != 0) put_u64(result_at(a, CHANGES), any);  // sources hold zeros
     }
     for (; i < a.vectors; i += step) get_vec(a.from[flow] + i * 16);
   }

@@ -1,0 +1,262 @@
+"""Microbenchmarks between GPUs, or between ranks that share one: own kernels, copy engines, captured launches."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from collbench.algorithms.cuda.compile import PROBE
+from collbench.algorithms.cuda.driver import Function, Launcher, call
+from collbench.algorithms.cuda.memory import SharedRegion
+from collbench.algorithms.cuda.probes import (
+    AT_CHAIN,
+    AT_DATA,
+    AT_RESULT,
+    FLOW_BYTES,
+    MESSAGES,
+    RESULT_BYTES,
+    Op,
+    ProbeArgs,
+    Result,
+    chain,
+    compile_probe,
+    read_result,
+    region_bytes,
+)
+from collbench.algorithms.cuda_buffers import wait_event
+from collbench.measure.probe_plan import Task
+from collbench.measure.ranks import WorkerRanks
+from collbench.measure.worker import failure_of
+
+__all__ = ["CudaProbes"]
+
+_DEADLINE_NS = 2_000_000_000
+_REPEATS = 7
+_ROUNDS = {Op.BARRIER: 200, Op.FLAG: 200, Op.READ_CHAIN: 500, Op.MESSAGE_PASSING: MESSAGES, Op.TORN: 100_000}
+_BLOCKS, _THREADS, _WARP = 32, 512, 32
+_TARGET_S, _MOST_ROUNDS, _SLOW_S = 2e-3, 64, 0.3
+_EPOCHS, _TURN_BITS = 8192, 19  # more than the rounds of a launch in which ranks meet, and room for 64 of them
+_SHORT, _LONG = 20, 220  # kernels of the two captured chains
+
+
+class CudaProbes:
+    """The bench of one rank; `answer` takes `{"op": "probe", "task": ..., "turn": ...}`."""
+
+    def __init__(self, ranks: WorkerRanks, spec: dict[str, Any]) -> None:
+        del spec
+        self._ranks = ranks
+        self._close = contextlib.ExitStack()
+        self._region: SharedRegion | None = None
+        self._function: Function | None = None
+        self._stream: Any = None
+        self._streams: list[Any] = []
+        self._chain_start = 0
+        self._epoch = 0
+
+    def answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        """See `measure.worker.Bench`."""
+        import torch
+
+        try:
+            task = Task.from_dict(command["task"])
+            self._ranks.phase(f"probe {task.name}")
+            if self._region is None:
+                self._open(torch)
+            self._epoch = (int(command["turn"]) + 1) << _TURN_BITS
+            self._ranks.barrier()
+            with torch.cuda.stream(self._stream):
+                return {"answer": self._run(torch, task)}
+        except Exception as error:  # noqa: BLE001 - whatever it was becomes the probe's status and reason
+            return failure_of(error)
+
+    def _open(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
+        ranks = self._ranks
+        torch.cuda.set_device(ranks.device)
+        torch.empty(1, device=ranks.device)  # makes the context
+        major, minor = torch.cuda.get_device_capability()
+        function = Function(compile_probe(f"sm_{major}{minor}").cubin, PROBE)
+        self._close.callback(function.close)
+        region = self._close.enter_context(SharedRegion(ranks, region_bytes(ranks.world_size)))
+        self._chain_start, data = chain()
+        region.write(AT_CHAIN, data)
+        self._stream = torch.cuda.Stream()
+        self._streams = [torch.cuda.Stream() for _ in range(ranks.world_size)]
+        torch.cuda.synchronize()
+        self._function, self._region = function, region
+
+    def _run(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
+        if task.kind == "launch":
+            return {"us": self._launches(torch)}
+        if task.kind == "barrier":
+            mask = (1 << self._ranks.world_size) - 1
+            return {"us": self._timed(torch, Op.BARRIER, threads=_WARP, mask=mask)}
+        if task.kind == "bandwidth":
+            return self._bandwidth(torch, task)
+        return self._pair(torch, task) if self._ranks.rank in task.flows[0] else {}
+
+    def _pair(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
+        """What two ranks measure between them."""
+        (src, dst), me = task.flows[0], self._ranks.rank
+        peer, first = (dst, 1) if me == src else (src, 0)
+        if task.kind == "flag":
+            times = self._timed(torch, Op.FLAG, peer=peer, first=first, steps=2)
+            return {"us": times if first else []}
+        if task.kind == "read_chain":
+            return {} if first else {"us": self._timed(torch, Op.READ_CHAIN, peer=src, steps=1)}
+        if task.kind == "litmus_message":
+            return self._message(torch, peer, first)
+        if task.kind == "litmus_torn":
+            found = self._once(torch, Op.TORN, peer=peer, first=first)
+            detail = f"{found.halves} within 8 bytes, {found.changes} values seen"
+            return {} if first else {"violations": found.violations, "looks": found.looks, "detail": detail}
+        raise NotImplementedError(f"no probe of kind {task.kind!r} on GPUs")
+
+    # --- one launch per rank ----------------------------------------------------------------------------------------
+
+    def _record(self, op: Op, **fields: int) -> Any:  # noqa: ANN401 - a ctypes array of one record
+        region = self._region
+        assert region is not None  # noqa: S101 - opened before any task
+        records = (ProbeArgs * 1)()
+        args = records[0]
+        args.base[: len(region.bases)] = region.bases
+        args.op, args.rank, args.rounds = int(op), self._ranks.rank, _ROUNDS.get(op, 1)
+        args.deadline_ns, args.epoch, args.start = _DEADLINE_NS, self._epoch, self._chain_start
+        args.blocks_per_flow = 1
+        if op in _ROUNDS:
+            self._epoch += _EPOCHS  # the same on all ranks that take part: only kernels in which they meet count
+        for name, value in fields.items():
+            setattr(args, name, value)
+        return records
+
+    def _launch(self, records: Any, blocks: int, threads: int) -> None:  # noqa: ANN401 - a ctypes array
+        assert self._function is not None  # noqa: S101 - opened before any task
+        Launcher(self._function, blocks, threads, records)(0, self._stream.cuda_stream)
+
+    def _once(self, torch: Any, op: Op, threads: int = 1, **fields: int) -> Result:  # noqa: ANN401 - the module
+        self._clear()
+        self._launch(self._record(op, **fields), 1, threads)
+        self._drain(torch, op.name.lower())
+        return self._result(op.name.lower())
+
+    def _clear(self) -> None:
+        assert self._region is not None  # noqa: S101 - opened before any task
+        self._region.write(AT_RESULT, bytes(RESULT_BYTES))
+
+    def _result(self, what: str) -> Result:
+        """What the launch left.
+
+        Raises:
+            TimeoutError: this rank or a peer gave up waiting.
+        """
+        assert self._region is not None  # noqa: S101 - opened before any task
+        head = self._region.read(0, AT_RESULT + RESULT_BYTES)
+        result, gave_up = read_result(head[AT_RESULT:]), int.from_bytes(head[:8], "little")
+        if result.missing is not None:
+            raise TimeoutError(f"rank {self._ranks.rank} waited 2 s for rank {result.missing} in {what}")
+        if gave_up:
+            raise TimeoutError(f"rank {gave_up - 1} gave up waiting in {what}")
+        return result
+
+    def _timed(self, torch: Any, op: Op, steps: int = 1, threads: int = 1, **fields: int) -> list[float]:  # noqa: ANN401 - the module
+        """Microseconds of one step; rounds that take one before the clock starts have one step less."""
+        rounds = _ROUNDS[op] - (0 if op is Op.READ_CHAIN else 1)
+        found = [self._once(torch, op, threads, **fields) for _ in range(_REPEATS)]
+        return [(one.end_ns - one.begin_ns) / 1e3 / rounds / steps for one in found]
+
+    def _message(self, torch: Any, peer: int, first: int) -> dict[str, Any]:  # noqa: ANN401 - the module
+        """With fences, which must hold; and without, to see whether the test can tell."""
+        fenced = self._once(torch, Op.MESSAGE_PASSING, peer=peer, first=first, fenced=1)
+        loose = self._once(torch, Op.MESSAGE_PASSING, peer=peer, first=first, fenced=0)
+        detail = f"without fences {loose.violations} of {loose.looks}"
+        return {} if first else {"violations": fenced.violations, "looks": fenced.looks, "detail": detail}
+
+    def _drain(self, torch: Any, what: str) -> None:  # noqa: ANN401 - the module
+        done = torch.cuda.Event()
+        done.record(self._stream)
+        wait_event(done, self._ranks.deadline_s, what)
+
+    # --- launches ---------------------------------------------------------------------------------------------------
+
+    def _launches(self, torch: Any) -> list[float]:  # noqa: ANN401 - the module
+        """Slope of the time of captured chains of empty kernels over their length."""
+        graphs = [self._captured(torch, count) for count in (_SHORT, _LONG)]
+        self._ranks.barrier()
+        short, long = ([self._replay_us(torch, graph) for _ in range(_REPEATS + 2)][2:] for graph in graphs)
+        for graph in graphs:
+            graph.reset()
+        return [(b - a) / (_LONG - _SHORT) for a, b in zip(short, long, strict=True)]
+
+    def _captured(self, torch: Any, count: int) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+        graph, records = torch.cuda.CUDAGraph(), self._record(Op.EMPTY)
+        graph.capture_begin(capture_error_mode="thread_local")
+        for _ in range(count):
+            self._launch(records, 1, _WARP)
+        graph.capture_end()
+        return graph
+
+    def _replay_us(self, torch: Any, graph: Any) -> float:  # noqa: ANN401 - the module and a graph
+        return self._span_s(torch, graph.replay, "a chain of empty kernels") * 1e6
+
+    def _span_s(self, torch: Any, work: Callable[[], object], what: str) -> float:  # noqa: ANN401 - the module
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(self._stream)
+        work()
+        end.record(self._stream)
+        wait_event(end, self._ranks.deadline_s, what)
+        return float(begin.elapsed_time(end)) / 1e3
+
+    # --- bandwidth --------------------------------------------------------------------------------------------------
+
+    def _bandwidth(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
+        """Each repeat begins when all ranks that move or own data are there; the number of rounds is agreed on."""
+        me, mask = self._ranks.rank, 0
+        for rank in {rank for flow in task.flows for rank in flow}:
+            mask |= 1 << rank
+        mine = [flow for flow in task.flows if flow[1 if task.mechanism == "load" else 0] == me]
+        inside = bool(mask >> me & 1)
+        first = self._repeat(torch, task.mechanism, mine, mask, 1) if inside else 0.0
+        first = max(float(s) for s in self._ranks.exchange(first))
+        rounds = max(1, min(_MOST_ROUNDS, int(_TARGET_S / max(first, 1e-7))))
+        repeats = _REPEATS if first * rounds < _SLOW_S else 1
+        spans = [self._repeat(torch, task.mechanism, mine, mask, rounds) for _ in range(repeats)] if inside else []
+        return {"begin": [0.0] * repeats, "end": spans, "bytes": FLOW_BYTES * rounds} if mine else {}
+
+    def _repeat(self, torch: Any, mechanism: str, mine: Sequence[tuple[int, int]], mask: int, rounds: int) -> float:  # noqa: ANN401 - the module
+        assert self._region is not None  # noqa: S101 - opened before any task
+        self._clear()
+        self._launch(self._record(Op.BARRIER, mask=mask, rounds=1), 1, _WARP)
+        if not mine:
+            self._drain(torch, "a barrier before bandwidth")
+            self._result(mechanism)
+            return 0.0
+        bases = self._region.bases
+        pairs = [(bases[s] + AT_DATA, bases[d] + AT_DATA + (1 + s) * FLOW_BYTES) for s, d in mine]
+        if mechanism == "copy":
+            span = self._span_s(torch, lambda: self._copies(torch, pairs, rounds), "copies")
+        else:
+            records = self._moves(mechanism, pairs, rounds)
+            blocks = len(mine) * int(records[0].blocks_per_flow)
+            span = self._span_s(torch, lambda: self._launch(records, blocks, _THREADS), mechanism)
+        self._result(mechanism)
+        return span
+
+    def _moves(self, mechanism: str, pairs: Sequence[tuple[int, int]], rounds: int) -> Any:  # noqa: ANN401 - a ctypes array
+        records = self._record(Op.LOAD if mechanism == "load" else Op.STORE, rounds=rounds, vectors=FLOW_BYTES // 16)
+        records[0].blocks_per_flow = max(1, _BLOCKS // len(pairs))
+        for i, (source, target) in enumerate(pairs):
+            records[0].from_[i], records[0].to[i] = source, target
+        return records
+
+    def _copies(self, torch: Any, pairs: Sequence[tuple[int, int]], rounds: int) -> None:  # noqa: ANN401 - the module
+        """One stream per flow, so that copies run together; all begin behind the barrier and end before the clock."""
+        start = torch.cuda.Event()
+        start.record(self._stream)
+        for stream, (source, target) in zip(self._streams, pairs, strict=False):
+            stream.wait_event(start)
+            for _ in range(rounds):
+                call("cuMemcpyAsync", target, source, FLOW_BYTES, stream.cuda_stream)
+            self._stream.wait_stream(stream)
+
+    def close(self) -> None:
+        """See `measure.worker.Bench`."""
+        with contextlib.suppress(Exception):  # closing after a failure may fail again; the process ends anyway
+            self._close.close()

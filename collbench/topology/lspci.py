@@ -4,7 +4,7 @@ import re
 
 from collbench.topology import pci_names, pci_tree
 from collbench.topology.captured_text import lines_of, refuse
-from collbench.topology.graph import NodeKind, Topology, TopologyError
+from collbench.topology.graph import Topology, TopologyError
 from collbench.topology.pci_tree import PciDevice
 
 __all__ = ["is_tree", "parse", "parse_tree", "read_tree"]
@@ -48,17 +48,9 @@ def parse_tree(text: str) -> Topology:
         TopologyError: the drawing is damaged, or there is none; quotes the line.
     """
     devices, roots = read_tree(text)
-    if any(d.kind is NodeKind.GPU and d.attributes.get("vendor") == "0x10de" for d in devices):
-        devices = [
-            d if d.attributes.get("vendor") != "0x1002" or d.kind is not NodeKind.GPU else _plain(d) for d in devices
-        ]
+    devices = pci_tree.without_consoles(devices)
     sockets, note = _sockets(devices, roots)
     return pci_tree.build(devices, sockets, _SOURCE, [note] if note else [])
-
-
-def _plain(device: PciDevice) -> PciDevice:
-    """Graphics inside an AMD processor, beside NVIDIA's GPUs: no rank runs on it."""
-    return PciDevice(device.busid, None, attributes=device.attributes)
 
 
 def read_tree(text: str) -> tuple[list[PciDevice], list[str]]:
@@ -87,6 +79,7 @@ class _Drawing:
         self._stack: list[str] = []
         self._devices: list[PciDevice] = []
         self._roots: list[str] = []
+        self._first = 0
 
     def read(self) -> tuple[list[PciDevice], list[str]]:
         """Devices and root buses."""
@@ -96,6 +89,7 @@ class _Drawing:
                 continue
             if _ROOT.match(line[start.end() - 1 : start.end() + 20]):
                 self._columns, self._stack = {}, []
+                self._first = self._first or index
                 self._branch(index, start.end(), "")
             elif self._roots:
                 self._branch(index, start.end(), self._parent(index, start.start()))
@@ -104,6 +98,8 @@ class _Drawing:
         if not self._roots:
             place = next((i for i, line in enumerate(self._lines) if line.strip()), 0)
             refuse(self._lines, place, "no tree in it: expected what lspci -tv prints, `-[0000:00]-+-00.0  ...`")
+        if self._devices and not any(d.attributes for d in self._devices):
+            refuse(self._lines, self._first, "devices without names: expected lspci -tv, which prints them")
         return self._devices, self._roots
 
     def _parent(self, index: int, column: int) -> str:

@@ -16,7 +16,7 @@ __all__ = ["is_sections", "parse", "read_sections"]
 _SOURCE = "lspci -vv"
 _MOST = 20_000
 _HEAD = re.compile(
-    r"(?P<busid>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) "
+    r"(?:^|^[^\t]{0,60}?[\s>:#])(?P<busid>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) "
     r"(?P<class>[A-Za-z0-9][^:\[]{1,60}(?:\[[0-9a-f]{4}\])?|[0-9a-f]{4}): (?P<name>.*)"
 )
 _BUS = re.compile(r"Bus: primary=[0-9a-f]{2}, secondary=(?P<secondary>[0-9a-f]{2}),")
@@ -55,7 +55,7 @@ def parse(text: str) -> Topology:
     Raises:
         TopologyError: no section in it; quotes the line and says what was expected.
     """
-    devices = read_sections(text)
+    devices = pci_tree.without_consoles(read_sections(text))
     numa: dict[str, str] = {}
     above = {d.secondary: d for d in devices if d.secondary}
     for device in devices:
@@ -90,7 +90,7 @@ def read_sections(text: str) -> list[PciDevice]:
 def _sections(lines: list[str]) -> Iterator[_Section]:
     section: _Section | None = None
     for index, line in enumerate(lines):
-        head = _HEAD.match(line[:400].lstrip(" \t>#"))
+        head = _HEAD.search(line[:400]) if ": " in line[:200] else None
         if head is not None:
             if section is not None:
                 yield section

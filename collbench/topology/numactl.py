@@ -10,10 +10,10 @@ from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 
 __all__ = ["NumaNode", "NumaNodes", "is_numactl", "parse"]
 
-_AVAILABLE = re.compile(r"available: (\d{1,4}) nodes?\b")
-_CPUS = re.compile(r"node (\d{1,4}) cpus:(?P<cpus>[\d ]*)$")
-_SIZE = re.compile(r"node (\d{1,4}) (size|free): (\d{1,9}) MB")
-_DISTANCE = re.compile(r"(\d{1,4}):((?:\s+\d{1,4})+)\s*$")
+_AVAILABLE = re.compile(r"\bavailable: (\d{1,4}) nodes?\b")
+_CPUS = re.compile(r"\bnode (\d{1,4}) cpus:(?P<cpus>[\d ]*)$")
+_SIZE = re.compile(r"\bnode (\d{1,4}) (size|free): (\d{1,9}) MB")
+_DISTANCE = re.compile(r"(?<!\S)(\d{1,4}):((?:[ \t]+\d{1,4}){1,1024})[ \t]*$")
 _MOST = 4096
 
 
@@ -48,7 +48,7 @@ class NumaNodes:
 
 def is_numactl(lines: list[str]) -> bool:
     """Whether some line is `available: 2 nodes (0-1)` or lists the processors of a node."""
-    return any(_AVAILABLE.match(line.strip()[:200]) or _CPUS.match(line.strip()) for line in lines if "node" in line)
+    return any(_AVAILABLE.search(line[:200]) or _CPUS.search(line.strip()) for line in lines if "node" in line)
 
 
 def parse(text: str) -> NumaNodes:
@@ -64,13 +64,13 @@ def parse(text: str) -> NumaNodes:
     notes: list[str] = []
     said = None
     for line in (raw.strip() for raw in lines if raw):
-        if (match := _AVAILABLE.match(line)) is not None:
+        if (match := _AVAILABLE.search(line[:200])) is not None:
             said = int(match[1])
-        elif (match := _CPUS.match(line)) is not None:
+        elif (match := _CPUS.search(line)) is not None:
             cpus[int(match[1])] = tuple(int(word) for word in match["cpus"].split()[:_MOST] if len(word) < 7)  # noqa: PLR2004 - no processor has such a number
-        elif (match := _SIZE.match(line)) is not None and match[2] == "size":
+        elif (match := _SIZE.search(line[:200])) is not None and match[2] == "size":
             memory[int(match[1])] = int(match[3])
-        elif cpus and (match := _DISTANCE.match(line)) is not None:
+        elif cpus and (match := _DISTANCE.search(line[:4000])) is not None:
             row = [int(word) for word in match[2].split()]
             distances |= {(int(match[1]), to): value for to, value in zip(sorted(cpus), row, strict=False)}
     if not cpus:

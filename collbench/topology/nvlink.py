@@ -8,13 +8,13 @@ from collbench.topology.graph import Node, NodeKind, Topology
 
 __all__ = ["NvlinkGpu", "NvlinkStatus", "is_status", "parse"]
 
-_GPU = re.compile(r"GPU (\d{1,4}):\s*(?P<model>[^(]{0,200}?)\s*(?:\(UUID: [^)]{0,80}\)?)?$")
-_RATE = re.compile(r"Link (\d{1,3}):\s*(?P<rate>\d{1,5}(?:\.\d{1,6})?) GB/s")
-_DOWN = re.compile(r"Link (\d{1,3}):\s*<?(?:inactive|down|disabled|off|N/A)>?\s*$", re.IGNORECASE)
+_GPU = re.compile(r"(?<!\w)GPU (\d{1,4}):\s*(?P<model>[^(]{0,200}?)\s*(?:\(UUID: [^)]{0,80}\)?)?$")
+_RATE = re.compile(r"\bLink (\d{1,3}):\s*(?P<rate>\d{1,5}(?:\.\d{1,6})?) GB/s")
+_DOWN = re.compile(r"\bLink (\d{1,3}):\s*<?(?:inactive|down|disabled|off|N/A)>?\s*$", re.IGNORECASE)
 _NONE = re.compile(
     r"Unable to retrieve NVLink information|all links are inactive|NVLink (?:is )?not supported", re.IGNORECASE
 )
-_CAPABILITY = re.compile(r"Link \d{1,3}, [A-Z]")
+_CAPABILITY = re.compile(r"\bLink \d{1,3}, [A-Z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class NvlinkStatus:
 def is_status(lines: list[str]) -> bool:
     """Whether some line below a GPU's states a link, or that there are none."""
     return any(line and _links(line.strip()[:200]) for line in lines) and any(
-        _GPU.match(line.strip()[:300]) for line in lines if line
+        _GPU.search(line.strip()[:300]) for line in lines if line
     )
 
 
 def _links(line: str) -> bool:
-    return any(pattern.match(line) for pattern in (_RATE, _DOWN, _CAPABILITY)) or _NONE.search(line) is not None
+    return any(pattern.search(line) for pattern in (_RATE, _DOWN, _CAPABILITY)) or _NONE.search(line) is not None
 
 
 def parse(text: str) -> NvlinkStatus:
@@ -71,7 +71,7 @@ def parse(text: str) -> NvlinkStatus:
         if not raw:
             continue
         line = raw.strip()[:300]
-        if (match := _GPU.match(line)) is not None:
+        if (match := _GPU.search(line)) is not None:
             number = int(match[1])
             models.setdefault(number, match["model"])
             rates.setdefault(number, {})
@@ -79,9 +79,9 @@ def parse(text: str) -> NvlinkStatus:
             continue
         elif number < 0:
             refuse(lines, index, "a link before any GPU: expected `GPU 0: ...` above it")
-        elif (match := _RATE.match(line)) is not None:
+        elif (match := _RATE.search(line)) is not None:
             rates[number][int(match[1])] = float(match["rate"])
-        elif (match := _DOWN.match(line)) is not None:
+        elif (match := _DOWN.search(line)) is not None:
             rates[number].setdefault(int(match[1]), None)
         known = known or (number >= 0 and _links(line))
     if not known:

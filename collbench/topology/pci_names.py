@@ -15,7 +15,7 @@ _CHIP = re.compile(r"\b(?:G[AFHKMPTVB]\d{2,3}[A-Z]{0,3}|NV\d{2}|TU\d{3}[A-Z]*|AD
 _BOARD = re.compile(
     r"\[(?:GeForce|Quadro|RTX|GTX|Tesla|A\d+|H\d+|B\d+|L\d+|V100|P\d+|T\d+|NVIDIA|GH\d+|GB\d+|TITAN)", re.IGNORECASE
 )
-_NVIDIA_UNNAMED = re.compile(r"NVIDIA Corporation Device ([0-9a-f]{4})\b", re.IGNORECASE)
+_NVIDIA_UNNAMED = re.compile(r"(?:NVIDIA Corporation Device (?:\[10de:)?|10de:)([0-9a-f]{4})\b", re.IGNORECASE)
 _NVIDIA_NO_GPU = {"1ac0", "1ac1", "1ac2", "1af1", "22a3", "22a4", "22b1", "22b2", "22b8"}
 """NVSwitches (V100, A100, H100) and root ports of Grace, by the PCI ID list."""
 
@@ -24,7 +24,7 @@ _AMD_GPU = re.compile(
 )
 _INTEL_GPU = re.compile(r"Intel Corporation.{0,80}?(?:Data Center GPU|Ponte Vecchio|\bDG[12]\b|\[Arc|Battlemage)")
 _NIC = re.compile(
-    r"Ethernet|ConnectX|Infini-?[Bb]and|\bMT\d{4,5}\b|Elastic (?:Network|Fabric)|\bEFA\b|Omni-Path|NetXtreme"
+    r"^15b3:|Ethernet|ConnectX|Infini-?[Bb]and|\bMT\d{4,5}\b|Elastic (?:Network|Fabric)|\bEFA\b|Omni-Path|NetXtreme"
     r"|NetLink|\bBCM57|\bHFI\b|Gigabit|BlueField-\d|Slingshot|\bE810\b|\bX[57]10\b|\b82599|Virtio network|\bIPU\b",
 )
 _NO_NIC = re.compile(r"Virtual Function|SoC Management|Crypto|\bDMA\b|NVMe|SNAP|Bridge|Management|Auxiliary|Wireless")
@@ -38,7 +38,10 @@ _VENDORS = {"10de": "NVIDIA Corporation", "1002": "Advanced Micro Devices", "808
 
 def vendor_of(name: str) -> str:
     """`0x10de`, `0x1002` or `0x8086` of the makers of GPUs; empty for others."""
-    found = next((code for code, text in _VENDORS.items() if name.startswith(text) or f"[{code}:" in name), "")
+    small = name.lower()  # older lists of names write nVidia
+    found = next(
+        (c for c, text in _VENDORS.items() if small.startswith((text.lower(), f"{c}:")) or f"[{c}:" in small), ""
+    )
     return f"0x{found}" if found else ""
 
 
@@ -47,7 +50,7 @@ def kind_of_name(name: str, function: int) -> NodeKind | None:
     unnamed = _NVIDIA_UNNAMED.match(name)
     if unnamed:
         return NodeKind.GPU if function == 0 and unnamed[1].lower() not in _NVIDIA_NO_GPU else None
-    if name.startswith("NVIDIA Corporation") and not _NO_GPU.search(name):
+    if name.lower().startswith("nvidia corporation") and not _NO_GPU.search(name):
         return NodeKind.GPU if _CHIP.search(name) or _BOARD.search(name) else None
     if (_AMD_GPU.search(name) or _INTEL_GPU.search(name)) and not _NO_GPU.search(name):
         return NodeKind.GPU

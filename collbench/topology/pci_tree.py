@@ -1,5 +1,6 @@
 """PCI devices that know their bus ids and their bridges' buses, put together into a `Topology`."""
 
+import dataclasses
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from collbench.topology import pcie
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 
-__all__ = ["PciDevice", "build"]
+__all__ = ["PciDevice", "build", "without_consoles"]
 
 _DEPTH = 64
 
@@ -53,6 +54,18 @@ def build(devices: Iterable[PciDevice], sockets: Mapping[str, str], source: str,
     its socket, unless that bus is among `sockets`.
     """
     return _Tree({device.busid: device for device in devices}, dict(sockets), source, list(notes)).topology()
+
+
+def without_consoles(devices: Iterable[PciDevice]) -> list[PciDevice]:
+    """Devices less the graphics of AMD and Intel beside GPUs of NVIDIA: they draw a console, no rank runs on them."""
+    found = list(devices)
+    vendors = {device.attributes.get("vendor") for device in found if device.kind is NodeKind.GPU}
+    if "0x10de" not in vendors or len(vendors) == 1:
+        return found
+    return [
+        dataclasses.replace(d, kind=None) if d.kind is NodeKind.GPU and d.attributes.get("vendor") != "0x10de" else d
+        for d in found
+    ]
 
 
 class _Tree:

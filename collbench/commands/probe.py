@@ -115,16 +115,20 @@ def _progress(count: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - tqd
 def _print(found: "list[Probe]", path: Path, machine: "Machine", *, as_json: bool) -> int:
     import sys
 
+    from collbench.contention.regimes import Evidence, State, detect
     from collbench.results.probes import probe_rows
     from collbench.results.records import SCHEMA, Status
 
+    regimes = detect(Evidence(found, machine.topology, machine.fabric))
     if as_json:
         import json
 
         data = {"schema": SCHEMA, "kind": "probe", "fabric": str(machine.fabric), "rows": [p.row() for p in found]}
-        print(json.dumps(data, indent=1, allow_nan=False))
+        print(json.dumps(data | {"regimes": [r.row() for r in regimes]}, indent=1, allow_nan=False))
     else:
         print(probe_rows(found))
+        for one in (one for one in regimes if one.state is State.PRESENT):
+            print(f"regime: {one.regime}: {one.evidence} ({one.test}: {one.value:.2g}). {one.remedy}.")
     print(f"run: {path}", file=sys.stderr)
     bad = [p for p in found if p.name == "litmus_message" and p.value]
     if bad:

@@ -1,0 +1,270 @@
+"""Degraded states of a fabric: each with its test, threshold, evidence and remedy. Run before anything is fitted.
+
+Thresholds are those of a study of published measurements (docs/model/README.md): states below them cost factors of 3 to
+20, which no sharing of links reaches. A state whose test was not run is `untested`, never `absent`.
+"""
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from collbench.results.probes import Probe
+from collbench.results.records import Fabric, Samples, Status
+from collbench.topology.graph import LinkKind, Topology, TopologyError
+from collbench.topology.pcie import payload_gbps
+
+__all__ = ["Evidence", "Finding", "State", "detect", "entry_skew"]
+
+
+class State(StrEnum):
+    """Whether a degraded state was seen."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    UNTESTED = "untested"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One detector's answer: `value` of the test against `threshold`, where, and what to do if it is present."""
+
+    regime: str
+    state: State
+    test: str
+    evidence: str = ""
+    value: float | None = None
+    threshold: float | None = None
+    remedy: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "regime": self.regime, "state": str(self.state), "test": self.test, "value": self.value,
+            "threshold": self.threshold, "evidence": self.evidence, "remedy": self.remedy,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What detectors look at: probes, the topology with rank i on `topology.gpus[i]`, and what a sweep kept.
+
+    `texts` are the evidence of cells by any name, as a run folder keeps them; `samples` those of a run.
+    """
+
+    probes: Sequence[Probe] = ()
+    topology: Topology = field(default_factory=lambda: Topology((), ()))
+    fabric: Fabric = Fabric.PCIE
+    texts: Mapping[object, Mapping[str, str]] = field(default_factory=dict)
+    samples: Sequence[Samples] = ()
+
+    def value(self, name: str, pattern: str, flow: tuple[int, int] | None = None) -> float | None:
+        """Value of an ok probe, None where there is none."""
+        for probe in self.probes:
+            if probe.name == name and probe.pattern == pattern and flow in {None, (probe.src, probe.dst)}:
+                return probe.value
+        return None
+
+    def solo(self, mechanism: str) -> dict[tuple[int, int], float]:
+        """GB/s of single flows."""
+        return {
+            (p.src, p.dst): p.value
+            for p in self.probes
+            if p.name == f"bandwidth.{mechanism}" and p.pattern == "solo" and p.value
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Detector:
+    """`worst` gives the ratio that counts and where it was seen, or why nothing was tested."""
+
+    regime: str
+    test: str
+    threshold: float
+    remedy: str
+    worst: Callable[[Evidence], tuple[float, str] | str]
+    above: bool = False
+    links: bool = True
+
+    def run(self, evidence: Evidence) -> Finding:
+        if self.links and evidence.fabric in {Fabric.HOST, Fabric.SHARED_GPU}:
+            return Finding(self.regime, State.UNTESTED, self.test, f"ranks share no links on {evidence.fabric}")
+        found = self.worst(evidence)
+        if isinstance(found, str):
+            return Finding(self.regime, State.UNTESTED, self.test, found)
+        value, where = found
+        bad = value > self.threshold if self.above else value < self.threshold
+        state = State.PRESENT if bad else State.ABSENT
+        return Finding(self.regime, state, self.test, where, value, self.threshold, self.remedy if bad else "")
+
+
+def detect(evidence: Evidence) -> list[Finding]:
+    """All detectors, in fixed order."""
+    return [one.run(evidence) for one in _DETECTORS]
+
+
+def entry_skew(latency_us: Sequence[Sequence[float]]) -> float:
+    """Spread of ranks' times within an iteration as a part of the slowest one's, median over iterations."""
+    spreads = [(max(times) - min(times)) / max(times) for times in zip(*latency_us, strict=True) if max(times) > 0]
+    return statistics.median(spreads) if spreads else 0.0
+
+
+def _staging(evidence: Evidence) -> tuple[float, str] | str:
+    loads, copies = evidence.solo("load"), evidence.solo("copy")
+    ratios = [(loads[flow] / copies[flow], flow) for flow in loads.keys() & copies.keys()]
+    if not ratios:
+        return "no pair of ranks with both a load and a copy alone: run collbench probe"
+    ratio, (src, dst) = min(ratios)
+    return ratio, f"rank {dst} reads rank {src}: {loads[src, dst]:.1f} GB/s by loads, {copies[src, dst]:.1f} by copies"
+
+
+def _collapse(evidence: Evidence) -> tuple[float, str] | str:
+    found = []
+    for mechanism in ("store", "copy"):
+        for count in (2, 4):
+            name = f"bandwidth.{mechanism}"
+            one, two = (evidence.value(name, f"{count}_below_{w}") for w in ("one_root", "two_roots"))
+            if one and two:
+                found.append((two / one, f"{count} {mechanism} flows: {two:.1f} GB/s to two roots, {one:.1f} to one"))
+    return min(found) if found else "needs GPUs below three root ports, two of them below one"
+
+
+def _read_fan_in(evidence: Evidence) -> tuple[float, str] | str:
+    solo = evidence.solo("load")
+    for pattern in ("all_to_all_4", "all_to_all"):
+        probe = next(
+            (p for p in evidence.probes if p.name == "bandwidth.load" and p.pattern == pattern and p.value), None
+        )
+        near = [solo[flow] for flow in solo if probe and flow in probe.flows]
+        if probe and probe.value and near:
+            readers = len({dst for _, dst in probe.flows})
+            if pattern == "all_to_all" and readers > _DENSE_RANKS:
+                return f"{readers} ranks without four below one switch: shared links would look the same"
+            share = probe.value / readers
+            return share / max(near), f"{pattern}: {share:.1f} GB/s into each rank, {max(near):.1f} alone"
+    return "no loads between all pairs, or none alone: run collbench probe"
+
+
+_DENSE_RANKS = 4
+
+
+def _redirect(evidence: Evidence) -> tuple[float, str] | str:
+    where = {gpu: number for number, group in enumerate(evidence.topology.groups) for gpu in group}
+    gpus = evidence.topology.gpus
+    solo, found = evidence.solo("copy") or evidence.solo("store"), []
+    name = "bandwidth.copy" if evidence.solo("copy") else "bandwidth.store"
+    for probe in evidence.probes:
+        if probe.name != name or probe.pattern != "both_ways" or not probe.value or not probe.flows:
+            continue
+        a, b = probe.flows[0]
+        both = [solo.get((a, b)), solo.get((b, a)) or solo.get((a, b))]
+        if max(a, b) < len(gpus) and where.get(gpus[a], -1) == where.get(gpus[b], -2) and all(both):
+            alone = sum(one or 0.0 for one in both)
+            found.append(
+                (probe.value / alone, f"ranks {a} and {b}: {probe.value:.1f} GB/s both ways, {alone:.1f} in turn")
+            )
+    return min(found) if found else "no two ranks below one switch were measured both ways"
+
+
+def _downtrained(evidence: Evidence) -> tuple[float, str] | str:
+    found = []
+    for (src, dst), gbps in evidence.solo("copy").items():
+        limit = _limit(evidence.topology, src, dst)
+        if limit:
+            found.append((gbps / limit[0], f"rank {src} to {dst}: {gbps:.1f} GB/s, {limit[1]} carries {limit[0]:.1f}"))
+    return min(found) if found else "no copy alone over PCIe links of known generation and width"
+
+
+def _limit(topology: Topology, src: int, dst: int) -> tuple[float, str] | None:
+    gpus = topology.gpus
+    if max(src, dst) >= len(gpus):
+        return None
+    try:
+        links = topology.route(gpus[src], gpus[dst])
+    except TopologyError:
+        return None
+    if any(link.kind not in {LinkKind.PCIE, LinkKind.SOCKET, LinkKind.MEMORY} for link in links):
+        return None
+    if any(link.kind is LinkKind.SOCKET for link in links):
+        return None  # processors' own links limit such copies, and nobody publishes a formula
+    known = [(payload, link.link_class) for link in links if (payload := payload_gbps(link.generation, link.width))]
+    return min(known) if known else None
+
+
+_TRANSPORT = re.compile(r"(\d+)->(\d+) (SHM|NET)[^;]*")
+
+
+def _transport(evidence: Evidence) -> tuple[float, str] | str:
+    told = [text["pairs"] for text in evidence.texts.values() if text.get("pairs")]
+    if not told:
+        return "no cell of NCCL in the run has a log"
+    bad = sorted({match[0] for text in told for match in _TRANSPORT.finditer(text)})
+    return float(len(bad)), "; ".join(bad[:4]) or f"P2P in {len(told)} cells"
+
+
+def _skew(evidence: Evidence) -> tuple[float, str] | str:
+    ratios = [(entry_skew(s.latency_us), s.cell_id) for s in evidence.samples if len(s.latency_us) > 1]
+    if not ratios:
+        return "no samples of several ranks"
+    ratio, cell_id = max(ratios)
+    return ratio, f"{cell_id}: ranks' times are {ratio:.0%} apart"
+
+
+def _wrong(evidence: Evidence) -> tuple[float, str] | str:
+    if not evidence.samples:
+        return "no samples"
+    bad = [s for s in evidence.samples if s.status is Status.WRONG]
+    return float(len(bad)), "; ".join(f"{s.cell_id}: {s.reason}" for s in bad[:3]) or "every verified cell is right"
+
+
+def _order(evidence: Evidence) -> tuple[float, str] | str:
+    looked = [p for p in evidence.probes if p.name == "litmus_message" and p.value is not None]
+    if not looked:
+        return "no litmus in the run: run collbench probe --litmus"
+    bad = [f"rank {p.src} to {p.dst}" for p in looked if p.value]
+    return float(len(bad)), ", ".join(bad[:8]) or f"{len(looked)} pairs keep the order"
+
+
+_DETECTORS: Iterable[_Detector] = (
+    _Detector(
+        "staging through system memory", "loads from one peer, against a copy engine between the same ranks", 0.2,
+        "set the driver's peer-to-peer option for GPUs without a common switch (ForceP2P), or prefer NCCL there",
+        _staging,
+    ),
+    _Detector(
+        "posted-write collapse", "writes from below one root port to two others, against the same to one other", 0.5,
+        "send to one root port at a time (staged_ring, islands), or update driver, kernel and firmware", _collapse,
+    ),
+    _Detector(
+        "read fan-in", "loads between all pairs of four ranks, into each of them, against one pair alone", 0.4,
+        "prefer algorithms that push", _read_fan_in,
+    ),
+    _Detector(
+        "ACS redirect", "both directions below one switch at once, against each alone", 0.65,
+        "clear ACS redirection on root ports and on the switches' downstream ports", _redirect,
+    ),
+    _Detector(
+        "downtrained link", "one copy alone, against what generation and width of its links carry", 0.8,
+        "look at LnkSta and LnkCap under load (lspci -vv): reseat the card, check riser and BIOS", _downtrained,
+    ),
+    _Detector(
+        "NCCL on shared memory or the network", "transports in NCCL's log", 0.0,
+        "NCCL_P2P_LEVEL=SYS where peer access works, or repair peer access", _transport, above=True,
+    ),
+    _Detector(
+        "entry skew", "spread of the ranks' own times within an iteration", 0.2,
+        "pin ranks to cores of their own; compare the fold of aligned starts (calls = 1)", _skew,
+        above=True, links=False,
+    ),
+    _Detector(
+        "wrong result", "answers checked within the timed run", 0.0,
+        "do not compare times of wrong answers; run collbench probe --litmus", _wrong, above=True, links=False,
+    ),
+    _Detector(
+        "memory order", "a flag that overtakes its data (litmus)", 0.0,
+        "kernels that rest on fences cannot be trusted here: use NCCL and report driver and switches", _order,
+        above=True, links=False,
+    ),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""How noisy a machine is, learnt from unchanged runs: within a run, from one occasion to another, and what that costs."""
+"""How noisy a machine is, learnt from unchanged runs: within a run, between occasions, and what that costs."""
 
 import math
 from collections.abc import Sequence
@@ -67,8 +67,12 @@ def calibrate(sides: Sequence[Side]) -> Calibration:
     within = tuple(_launch_sd(per_cell) for per_cell in logs)
     middle, worst = float(np.median(within)), max(within)
     blocks = tuple(
-        (ratio, *(statistics.blocks_needed(sd, ratio, len(cells)) for sd in (middle, worst))) for ratio in EFFECTS
-    )
+        (
+            ratio, statistics.blocks_needed(middle, ratio, len(cells)),
+            statistics.blocks_needed(worst, ratio, len(cells)),
+        )
+        for ratio in EFFECTS
+    )  # fmt: skip
     return Calibration(len(cells), within, SessionSpread(math.sqrt(float(between.mean())), len(sides)), blocks)
 
 

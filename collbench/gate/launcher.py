@@ -165,17 +165,15 @@ def _git(revision: str, work: Path) -> Launcher:
 
 
 def _ask_git(*words: str) -> str:
-    try:
-        top = subprocess.run(
-            ["git", "rev-parse", "--show-toplevel"],  # noqa: S607 - the user's own git capture_output=True, text=True, timeout=_GIT_DEADLINE_S, check=True
-        ).stdout.strip()  # fmt: skip
+    def git(*arguments: str) -> str:
         done = subprocess.run(
-            ["git", "-C", top, *words],  # noqa: S607 - the user's own git
-            capture_output=True,
-            text=True,
-            timeout=_GIT_DEADLINE_S,
-            check=True,
-        )
+            ["git", *arguments],  # noqa: S607 - the user's own git, wherever PATH has it
+            capture_output=True, text=True, timeout=_GIT_DEADLINE_S, check=True, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return done.stdout
+
+    try:
+        return git("-C", git("rev-parse", "--show-toplevel").strip(), *words)
     except FileNotFoundError:
         raise UsageError("side git:...: git is not installed") from None
     except subprocess.TimeoutExpired:
@@ -183,4 +181,3 @@ def _ask_git(*words: str) -> str:
     except subprocess.CalledProcessError as error:
         told = clean(error.stderr or "").removeprefix("fatal: ") or "no such revision in this repository"
         raise UsageError(f"side git:...: git {words[0]}: {told[:160]}") from None
-    return done.stdout

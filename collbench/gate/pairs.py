@@ -59,18 +59,10 @@ def make_plan(
     for word in options:
         if word.partition("=")[0] in _OURS:
             raise UsageError(f"{word.partition('=')[0]} behind --: the gate decides that itself; leave it out")
-    pinned = (
-        *options,
-        *(() if any(word.startswith("-n") and word[2:3] != "p" for word in options) else ("-n", _ITERATIONS)),
-    )
-    pinned = tuple(pinned)
-    sides = (baseline, candidate)
-    shuffles = all(
-        _takes_shuffle(side, out / f"plan-{name}.log", timeout_s) for side, name in zip(sides, _NAMES, strict=True)
-    )
-    plans = [
-        _dry_run(side, pinned, out / f"plan-{name}.log", timeout_s) for side, name in zip(sides, _NAMES, strict=True)
-    ]
+    pinned = tuple(options) if any(word.startswith("-n") for word in options) else (*options, "-n", _ITERATIONS)
+    sides = [(side, out / f"plan-{name}.log") for side, name in zip((baseline, candidate), _NAMES, strict=True)]
+    takes = [_takes_shuffle(side, log, timeout_s) for side, log in sides]
+    plans = [_dry_run(side, pinned, log, timeout_s) for side, log in sides]
     cells = [tuple(str(row["cell_id"]) for row in plan["rows"]) for plan in plans]
     only = [sorted(set(cells[i]) - set(cells[1 - i])) for i in (0, 1)]
     for name, ids in zip(_NAMES, only, strict=True):
@@ -79,7 +71,7 @@ def make_plan(
     if not cells[0]:
         raise InvalidError("the sides plan no cell: give other options behind --")
     seconds = sum(float(plan.get("seconds", 0.0)) for plan in plans)
-    return PairPlan(baseline, candidate, pinned, cells[0], seconds, seed, shuffles, timeout_s)
+    return PairPlan(baseline, candidate, pinned, cells[0], seconds, seed, all(takes), timeout_s)
 
 
 def _takes_shuffle(side: Launcher, log: Path, timeout_s: float) -> bool:

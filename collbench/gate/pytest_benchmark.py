@@ -63,4 +63,4 @@ def _cell(one: Mapping[str, Any]) -> tuple[str, CellData]:
     rounds = int(stats["rounds"])
     if rounds < 1:
         raise ValueError(f"{rounds} rounds")
-    return name, CellData(Status.OK, "", tuple(map(float, medians)), (rounds,) * len(medians))
+    return name, CellData(Status.OK, "", tuple(map(float, medians)), (max(1, rounds // len(medians)),) * len(medians))

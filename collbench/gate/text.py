@@ -17,6 +17,7 @@ _RIGHT = {"base_us", "now_us", "change", "95 % interval", "p_holm"}
 _LEAVE_FIRST = ("p_holm", "95 % interval", "base_us", "now_us")
 _LEAST = {"reason": 24, "cell": 24}
 _LONGEST_CELL = 72
+_SHORTEST = 8
 
 
 def text(outcome: Outcome, width: int | None = None) -> str:
@@ -58,7 +59,7 @@ def _squeeze(columns: dict[str, list[str]], width: int) -> None:
         if name in columns:
             own = max(map(len, (name, *columns[name])))
             room = width - sum(_widths(columns, least=False)) + own
-            columns[name] = fit(columns[name], max(_LEAST[name], room) if name == "reason" else max(8, room))
+            columns[name] = fit(columns[name], max(_SHORTEST, room))
 
 
 def _widths(columns: dict[str, list[str]], *, least: bool) -> list[int]:

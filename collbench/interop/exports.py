@@ -1,7 +1,7 @@
-"""A run in the formats of other tools. Names of cells are text from a file and are escaped where a format gives them sense.
+"""A run in the formats of other tools. Names of cells come from a file and are escaped where a format reads them.
 
-Sources of the formats: Bencher Metric Format and github-action-benchmark's `customSmallerIsBetter` (their documentation),
-OpenMetrics 1.0 text format, pytest-benchmark's JSON, nccl-tests' table of version 2.
+Sources: documentation of Bencher's metric format and of github-action-benchmark's `customSmallerIsBetter`, OpenMetrics
+1.0 text format, files of pytest-benchmark, the table that nccl-tests prints.
 """
 
 import csv
@@ -9,6 +9,8 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from collbench.errors import UsageError
 from collbench.results.records import DTYPE_BYTES, Collective, Run, Samples
@@ -18,6 +20,11 @@ __all__ = ["FORMATS", "export"]
 
 _NS, _S = 1e3, 1e-6
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+_HEAD = (
+    "#        size         count      type   redop    root     time   algbw   busbw #wrong",
+    "#         (B)    (elements)                               (us)  (GB/s)  (GB/s)",
+)
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -30,18 +37,32 @@ def export(run: Run, samples: Sequence[Samples], form: str, floors: Mapping[str,
     """
     if form not in FORMATS:
         raise UsageError(f"--format {form}: expected one of {', '.join(FORMATS)}")
-    medians: dict[str, list[float]] = {}
+    folds: dict[str, list[Any]] = {}
     for one in sorted(samples, key=lambda one: one.launch):
         if one.latency_us:
-            medians.setdefault(one.cell_id, []).append(float(sorted(fold(one).tolist())[len(one.latency_us[0]) // 2]))
-    table = [row | {"median_us": medians.get(row["cell_id"], [])} for row in rows(run, samples, floors)]
+            folds.setdefault(one.cell_id, []).append(fold(one))
+    table = [_with_launches(row, folds.get(row["cell_id"], [])) for row in rows(run, samples, floors)]
     return FORMATS[form](run, table)
+
+
+def _with_launches(row: dict[str, Any], folds: Sequence[Any]) -> dict[str, Any]:
+    """The row with the median of each launch, and what pytest-benchmark tells of all iterations, in microseconds."""
+    if not folds or row["p50_us"] is None:
+        return row | {"median_us": [], "stats": {}}
+    pooled = np.concatenate(list(folds))
+    q1, q3 = (float(q) for q in np.quantile(pooled, (0.25, 0.75)))
+    stats = {
+        "min": float(pooled.min()), "max": float(pooled.max()), "mean": float(pooled.mean()),
+        "stddev": float(pooled.std(ddof=1)) if pooled.size > 1 else 0.0, "median": row["p50_us"], "q1": q1, "q3": q3,
+        "iqr": q3 - q1, "total": float(pooled.sum()),
+    }  # fmt: skip
+    return row | {"median_us": [float(np.median(one)) for one in folds], "stats": stats}
 
 
 def _csv(run: Run, table: Rows) -> str:
     del run
     out = io.StringIO()
-    names = [name for name in table[0] if name != "median_us"] if table else []
+    names = [name for name in table[0] if name not in {"median_us", "stats"}] if table else []
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
     for row in table:
@@ -61,7 +82,7 @@ def _cell_of_csv(value: object) -> object:
 
 
 def _bmf(run: Run, table: Rows) -> str:
-    """`latency` is Bencher's measure in nanoseconds; bounds are the least and largest launch, where there are several."""
+    """`latency` is Bencher's measure in nanoseconds; bounds are the least and largest of several launches."""
     del run
     found = {}
     for row in _timed(table):
@@ -109,7 +130,7 @@ def _label(value: object) -> str:
 
 
 def _pytest_benchmark(run: Run, table: Rows) -> str:
-    """What only a spread over rounds could give (deviations, quartiles) is not invented: those keys are left out."""
+    """A round is an iteration; times are seconds per call."""
     hard = run.machine.get("fingerprint", {}).get("soft", {})
     info = {
         "cpu": {"brand_raw": hard.get("cpu", "")}, "machine": hard.get("host_arch", ""),
@@ -120,9 +141,8 @@ def _pytest_benchmark(run: Run, table: Rows) -> str:
             "group": row["collective"], "name": clean(row["cell_id"]), "fullname": clean(row["cell_id"]),
             "params": None, "param": None,
             "extra_info": {"cell_id": clean(row["cell_id"]), "median_us": row["median_us"]},
-            "stats": {
-                "min": row["min_us"] * _S, "median": row["p50_us"] * _S,
-                "rounds": max(1, row["iterations"] // max(1, row["launches"])), "iterations": row["calls"],
+            "stats": {name: us * _S for name, us in row["stats"].items()} | {
+                "rounds": row["iterations"], "iterations": row["calls"], "ops": 1 / (row["stats"]["mean"] * _S),
             },
         }
         for row in _timed(table)
@@ -144,11 +164,7 @@ def _nccl_tests(run: Run, table: Rows) -> str:
         ).append(row)
     for key, members in groups.items():
         collective, algorithm, variant, mode, calls = (clean(word) for word in key)
-        lines += [
-            "#", f"# {collective} {' '.join(filter(None, (algorithm, variant)))} {mode} calls {calls}",
-            f"# {'size':>11} {'count':>13} {'type':>9} {'redop':>7} {'root':>7} {'time':>8} {'algbw':>7} {'busbw':>7} #wrong",
-            f"# {'(B)':>11} {'(elements)':>13} {'':>9} {'':>7} {'':>7} {'(us)':>8} {'(GB/s)':>7} {'(GB/s)':>7}",
-        ]  # fmt: skip
+        lines += ["#", f"# {collective} {' '.join(filter(None, (algorithm, variant)))} {mode} calls {calls}", *_HEAD]
         lines += [_nccl_line(row) for row in members]
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,47 @@
+"""`collbench compare`: two runs side by side, without a verdict."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "compare",
+        help="show two runs side by side",
+        description="Show two runs or baseline files side by side: medians, their ratio, and what else differs.",
+        epilog="It describes. Whether a difference is real is the question of collbench gate.",
+    )
+    parser.add_argument("base", metavar="RUN", help="run folder or file that is compared with")
+    parser.add_argument("current", metavar="RUN", help="run folder or file that is shown beside it")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it; gives the exit code.
+
+    Raises:
+        UsageError: no such run folder or file.
+        InvalidError: one that cannot be read.
+    """
+    import json
+
+    from collbench.gate.baseline import load_side
+    from collbench.gate.comparison import compare, differences, table
+    from collbench.results.records import SCHEMA
+
+    base, current = load_side(args.base), load_side(args.current)
+    rows, differ = compare(base, current), differences(base, current)
+    if args.json:
+        print(json.dumps({"schema": SCHEMA, "kind": "compare", "differences": differ, "rows": rows}, allow_nan=False))
+        return 0
+    for line in differ:
+        print(f"differs: {line}")
+    print(table(rows))
+    return 0

@@ -1,0 +1,211 @@
+"""`collbench gate`: did anything get slower?"""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from collbench.gate.verdicts import Outcome, Rules
+
+__all__ = ["add_parser", "run"]
+
+_EPILOG = """\
+SIDE is venv:PATH (another installation), git:REV (a revision of this repository), env:K=V,... (variables), or
+cmd:COMMAND (anything that takes the options of collbench sweep). Behind -- stand the options of each launch:
+
+  collbench gate --paired --baseline git:main --candidate env:NCCL_PROTO=LL -- --nproc 2 -b 16K --algorithms host
+
+exit codes: 0 no regression, 1 regression, 2 usage, 3 not comparable or invalid, 4 inconclusive under --strict;
+3 is said before 1, and 1 before 4"""
+
+
+def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "gate",
+        help="say whether anything got slower, with an exit code",
+        description="Compare two sides: measured now in pairs of launches (--paired), or two runs or baseline files.",
+        epilog=_EPILOG,
+        usage="collbench gate BASE CURRENT [options]\n"
+        "       collbench gate --paired --baseline SIDE --candidate SIDE [options] -- SWEEP OPTIONS",
+    )
+    add = parser.add_argument
+    add("words", nargs="*", metavar="BASE CURRENT", help="run folders, baseline files or pytest-benchmark's JSON")
+    add("--paired", action="store_true", help="launch both sides now, in turn")
+    add("--baseline", metavar="SIDE", help="side that is compared with")
+    add("--candidate", metavar="SIDE", help="side that is judged")
+    add("--alpha", type=float, default=0.05, metavar="P", help="chance of any false verdict; default 0.05")
+    add("--min-effect", type=float, default=0.03, metavar="X", help="least change that counts; default 0.03")
+    add("--min-abs", type=float, default=0.3, metavar="US", help="the same in microseconds; default 0.3")
+    add("--max-noise", type=float, default=0.10, metavar="X", help="largest spread that is judged; default 0.10")
+    add("--blocks", default="8,12,16", metavar="LIST", help="pairs at which it looks; default 8,12,16")
+    add("--control", action="append", default=[], metavar="PATTERN", help="cells that the change cannot touch")
+    add(
+        "--allow-mismatch", action="append", default=[], metavar="KEY", help="hard fingerprint key that may differ",
+    )  # fmt: skip
+    add("--seed", type=int, metavar="N", help="of the order of the cells; default: drawn, and recorded")
+    add("--launch-timeout", default="10m", metavar="TIME", help="longest time of one launch; default 10m")
+    add("--out", metavar="FOLDER", help="where launches are kept; default reports/gate-DATE-TIME")
+    add("--strict", action="store_true", help="exit with 4 where a cell is inconclusive")
+    add("--warn-only", action="store_true", help="exit with 0 where a cell regressed")
+    add("--json", action="store_true", help="print the verdicts as JSON")
+    add("--json-file", type=Path, metavar="FILE", help="write the verdicts as JSON too")
+    add("--junit", type=Path, metavar="FILE", help="write JUnit XML")
+    add("--markdown", type=Path, metavar="FILE", help="append Markdown, such as $GITHUB_STEP_SUMMARY")
+    add("--annotations", action="store_true", help="print annotations for GitHub Actions on stderr")
+    add("--html", type=Path, metavar="FILE", help="write a page with all cells as intervals")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge, and write every output that was asked for; gives the exit code.
+
+    Raises:
+        UsageError: options that contradict each other.
+        InvalidError: a side that cannot be read or launched; then there is no verdict, and JUnit and Markdown say so.
+    """
+    from collbench.errors import CollbenchError
+    from collbench.gate.verdicts import GateMode, Outcome
+
+    rules = _rules(args)
+    _check_call(args)
+    try:
+        outcome = _paired(args, rules) if args.paired else _stored(args, rules)
+    except CollbenchError as error:
+        mode = GateMode.PAIRED if args.paired else GateMode.STORED
+        _write(args, Outcome(mode, rules, (), (str(error),)))
+        raise
+    _write(args, outcome)
+    _print(args, outcome)
+    code = outcome.exit_code(strict=args.strict)
+    return 0 if code == 1 and args.warn_only else code
+
+
+def _rules(args: argparse.Namespace) -> "Rules":
+    from collbench.errors import UsageError
+    from collbench.gate.verdicts import Rules
+
+    try:
+        looks = tuple(int(word) for word in args.blocks.split(","))
+    except ValueError:
+        raise UsageError(f"--blocks {args.blocks}: expected rising whole numbers such as 8,12,16") from None
+    return Rules(
+        args.alpha, args.min_effect, args.min_abs, args.max_noise, looks, tuple(args.control),
+        tuple(args.allow_mismatch),
+    )  # fmt: skip
+
+
+def _check_call(args: argparse.Namespace) -> None:
+    from collbench.errors import UsageError
+
+    if args.paired:
+        if not args.baseline or not args.candidate:
+            raise UsageError("--paired needs --baseline SIDE and --candidate SIDE")
+        if args.words and not args.words[0].startswith("-"):
+            raise UsageError(f"{args.words[0]!r}: with --paired only options of collbench sweep follow, behind --")
+    elif args.baseline or args.candidate:
+        raise UsageError("--baseline and --candidate go with --paired; for files: collbench gate BASE CURRENT")
+    elif len(args.words) != 2:  # noqa: PLR2004 - base and current
+        raise UsageError(f"{len(args.words)} paths: expected BASE and CURRENT, or --paired")
+
+
+def _stored(args: argparse.Namespace, rules: "Rules") -> "Outcome":
+    from collbench.gate.baseline import load_side
+    from collbench.gate.judge import judge_stored
+
+    return judge_stored(load_side(args.words[0]), load_side(args.words[1]), rules)
+
+
+def _paired(args: argparse.Namespace, rules: "Rules") -> "Outcome":
+    import secrets
+    import signal
+    import sys
+
+    from collbench.gate.launcher import open_side
+    from collbench.gate.pairs import make_plan, run_pairs
+    from collbench.units import parse_duration
+
+    def say(text: str) -> None:
+        print(f"collbench: {text}", file=sys.stderr, flush=True)
+
+    def stop(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    timeout_s = parse_duration(args.launch_timeout)
+    out = _out(args)
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        baseline, candidate = open_side(args.baseline, out), open_side(args.candidate, out)
+        seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
+        plan = make_plan(baseline, candidate, args.words, out, seed, timeout_s)
+        told = f"{len(plan.cells)} cells, about {plan.seconds:.0f} s a block, seed {seed}, kept in {out}"
+        say(told if plan.shuffles else f"{told}; a side is too old to shuffle the order of its cells")
+        return run_pairs(plan, rules, out, say)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _out(args: argparse.Namespace) -> Path:
+    import datetime as dt
+
+    from collbench.errors import UsageError
+    from collbench.results.files import readable_errors
+
+    out = Path(args.out) if args.out else Path("reports") / f"gate-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}"
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"--out {out}: is there already: give a new folder")
+    with readable_errors(out):
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return out.absolute()
+
+
+def _write(args: argparse.Namespace, outcome: "Outcome") -> None:
+    import json
+
+    from collbench.gate.junit import junit
+    from collbench.gate.markdown import markdown
+    from collbench.results.files import readable_errors
+
+    texts: dict[Path | None, Callable[[], str]] = {
+        args.json_file: lambda: json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n",
+        args.junit: lambda: junit(outcome),
+        args.html: lambda: _page(outcome),
+    }
+    for path, make in texts.items():
+        if path is not None:
+            with readable_errors(path):
+                path.write_text(make(), encoding="utf-8")
+    if args.markdown is not None:
+        with readable_errors(args.markdown), args.markdown.open("a", encoding="utf-8") as file:
+            file.write(markdown(outcome))
+    if args.annotations:
+        import sys
+
+        from collbench.gate.markdown import annotations
+
+        for line in annotations(outcome):
+            print(line, file=sys.stderr)
+
+
+def _page(outcome: "Outcome") -> str:
+    from collbench.report.gate_page import gate_page
+
+    return gate_page(outcome)
+
+
+def _print(args: argparse.Namespace, outcome: "Outcome") -> None:
+    import json
+    import shutil
+    import sys
+
+    from collbench.gate.text import text
+
+    if args.json:
+        print(json.dumps(outcome.as_dict(), allow_nan=False))
+        return
+    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
+    print(text(outcome, shutil.get_terminal_size().columns if wide else None))

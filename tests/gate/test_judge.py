@@ -1,0 +1,254 @@
+"""Verdicts: what is caught, what is not, in which order, and the same from either side."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from collbench.errors import UsageError
+from collbench.gate.judge import judge_paired, judge_stored
+from collbench.gate.sides import CellData, SessionSpread, Side
+from collbench.gate.verdicts import Outcome, Rules, Verdict
+from collbench.results.records import Status
+
+Array = NDArray[np.float64]
+Make = Callable[..., Side]
+Noisy = Callable[..., tuple[Array, Array]]
+MIRROR = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.IMPROVED: Verdict.REGRESSED}
+
+
+def verdicts(outcome: Outcome) -> dict[str, Verdict]:
+    return {cell.cell_id: cell.verdict for cell in outcome.cells}
+
+
+def changed(side: Side, **cells: CellData) -> Side:
+    return replace(side, cells={**side.cells, **cells})
+
+
+@pytest.mark.parametrize(
+    ("effect", "verdict", "code"), [(0.0, "OK", 0), (0.08, "REGRESSED", 1), (-0.08, "IMPROVED", 0)]
+)
+def test_one_cell_is_judged_by_what_happened_to_it(
+    effect: float, verdict: str, code: int, make_side: Make, make_noisy: Noisy
+) -> None:
+    base, current = make_noisy(1, effect=effect)
+
+    outcome = judge_paired(make_side(base), make_side(current), Rules())
+
+    assert outcome.cells[0].verdict == verdict
+    assert {cell.verdict for cell in outcome.cells[1:]} == {Verdict.OK}
+    assert outcome.exit_code(strict=True) == code
+
+
+def test_a_change_below_the_least_effect_is_none_however_certain(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(1, sd=0.001, effect=0.02)
+
+    outcome = judge_paired(make_side(base), make_side(current), Rules())
+
+    assert outcome.cells[0].p_holm is not None
+    assert outcome.cells[0].p_holm < 1e-6
+    assert outcome.cells[0].verdict is Verdict.OK
+
+
+def test_a_change_below_the_least_microseconds_is_none(make_side: Make) -> None:
+    base = np.full((1, 8), 2.0) * np.exp(np.random.default_rng(0).normal(0, 0.002, (1, 8)))
+
+    assert judge_paired(make_side(base), make_side(base * 1.1), Rules()).verdict is Verdict.OK
+    assert judge_paired(make_side(base), make_side(base * 1.1), Rules(min_abs_us=0.1)).verdict is Verdict.REGRESSED
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10_000), effect=st.floats(-0.2, 0.2), sd=st.sampled_from([0.002, 0.02, 0.06]),
+    blocks=st.sampled_from([8, 13, 16]),
+)  # fmt: skip
+def test_swapping_the_sides_mirrors_every_verdict(
+    make_side: Make, make_noisy: Noisy, seed: int, effect: float, sd: float, blocks: int
+) -> None:
+    base, current = make_noisy(seed, cells=4, blocks=blocks, sd=sd, effect=effect)
+
+    there = judge_paired(make_side(base), make_side(current), Rules())
+    back = judge_paired(make_side(current), make_side(base), Rules())
+
+    assert verdicts(back) == {c: MIRROR.get(v, v) for c, v in verdicts(there).items()}
+
+
+def test_the_order_of_the_cells_changes_nothing(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = map(make_side, make_noisy(2, cells=20, sd=0.03, effect=0.06))
+    turned = replace(current, cells=dict(reversed(list(current.cells.items()))))
+
+    assert judge_paired(base, turned, Rules()).cells == judge_paired(base, current, Rules()).cells
+
+
+def test_a_verdict_of_an_early_look_stands(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(3, effect=0.1)
+    current[0, 8:] = base[0, 8:]
+
+    outcome = judge_paired(make_side(base), make_side(current), Rules())
+
+    assert (outcome.cells[0].verdict, outcome.cells[0].look) == (Verdict.REGRESSED, 8)
+
+
+def test_a_common_movement_is_called_a_shift(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(4, cells=30)
+
+    outcome = judge_paired(make_side(base), make_side(current * 1.1), Rules())
+
+    assert outcome.shift == pytest.approx(1.1, abs=0.01)
+    assert outcome.notes[0].startswith("machine-wide shift: more than half of the cells moved together, by about +")
+    assert outcome.exit_code() == 1
+
+
+def test_a_control_cell_that_moved_takes_every_verdict_away(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(5, effect=0.2)
+    rules = Rules(controls=("cell000",))
+
+    outcome = judge_paired(make_side(base), make_side(current), rules)
+
+    assert outcome.exit_code() == 3
+    assert set(verdicts(outcome).values()) == {Verdict.INVALID}
+    assert outcome.faults[0].startswith("control cell cell000 moved by +")
+
+
+def test_a_noisy_side_is_inconclusive_and_strict_says_so(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(6, sd=0.4, effect=3.0)
+
+    outcome = judge_paired(make_side(base), make_side(current), Rules())
+
+    assert outcome.verdict is Verdict.INCONCLUSIVE
+    assert outcome.cells[0].reason.startswith("noise: a side differs from itself by ")
+    assert (outcome.exit_code(), outcome.exit_code(strict=True)) == (0, 4)
+
+
+@pytest.mark.parametrize("status", [Status.WRONG, Status.HUNG, Status.CRASHED])
+def test_a_cell_that_broke_is_a_regression(status: Status, make_side: Make, make_noisy: Noisy) -> None:
+    base, current = map(make_side, make_noisy(7))
+    broken = changed(current, cell002=CellData(status, "rank 1: why"))
+
+    there, back = judge_paired(base, broken, Rules()), judge_paired(broken, base, Rules())
+
+    assert (there.cells[2].verdict, there.cells[2].reason) == (Verdict.REGRESSED, f"was ok, is {status}: rank 1: why")
+    assert there.exit_code() == 1
+    assert (back.cells[2].verdict, back.exit_code()) == (Verdict.IMPROVED, 0)
+
+
+FAULTS = {
+    "wrong on both": ({"cell001": CellData(Status.WRONG, "x")}, {"cell001": CellData(Status.WRONG, "x")}),
+    "not run": ({}, {"cell001": CellData(Status.NOT_RUN, "budget")}),
+    "no longer supported": ({}, {"cell001": CellData(Status.UNSUPPORTED, "no such kernel")}),
+    "a launch lost": ({}, {"cell001": CellData(Status.OK, "", (20.0,) * 15, (100,) * 15)}),
+    "other samples": ({}, {"cell001": CellData(Status.OK, "", (20.0,) * 16, (50,) * 16)}),
+    "below the floor": ({}, {"cell001": CellData(Status.OK, "", (20.0,) * 16, (100,) * 16, "its floor is 2 us")}),
+    "a cell more": ({}, {"cell999": CellData(Status.OK, "", (20.0,) * 16, (100,) * 16)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_pass_counts_only_if_the_gate_looked(name: str, make_side: Make, make_noisy: Noisy) -> None:
+    """Even beside a regression: invalid comes first, and the cell at fault is named."""
+    base, current = map(make_side, make_noisy(8, effect=0.3))
+    before, now = FAULTS[name]
+
+    outcome = judge_paired(changed(base, **before), changed(current, **now), Rules())
+
+    assert outcome.exit_code() == 3
+    assert set(verdicts(outcome).values()) == {Verdict.INVALID}
+    assert any(fault.startswith(("cell001: ", "cell999: ")) for fault in outcome.faults)
+
+
+def test_unsupported_on_both_sides_is_listed_and_not_judged(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = map(make_side, make_noisy(9))
+    without = {"cell003": CellData(Status.UNSUPPORTED, "needs NVLink")}
+
+    outcome = judge_paired(changed(base, **without), changed(current, **without), Rules())
+
+    assert outcome.not_compared == (("cell003", "unsupported on both sides: needs NVLink"),)
+    assert "cell003" not in verdicts(outcome)
+    assert outcome.exit_code(strict=True) == 0
+
+
+def test_too_few_or_unbalanced_launches_are_no_verdict(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(10)
+
+    few = judge_paired(make_side(base[:, :7]), make_side(current[:, :7]), Rules())
+    lame = judge_paired(make_side(base), make_side(current[:, :15]), Rules())
+
+    assert few.faults == ("7 of at least 8 pairs of launches were measured",)
+    assert lame.exit_code() == 3
+
+
+def test_problems_of_a_file_are_no_verdict(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = map(make_side, make_noisy(11))
+
+    outcome = judge_paired(base, replace(current, problems=("samples.jsonl line 3: damaged",)), Rules())
+
+    assert outcome.faults == ("current: samples.jsonl line 3: damaged",)
+
+
+def test_another_machine_is_not_compared_unless_that_is_meant(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(12)
+    hard = {"fabric": "pcie", "gpu": "X", "torch": "2.10.0", "nccl": "2.28.9"}
+    sides = make_side(base), make_side(current, hard=hard)
+
+    refused = judge_paired(*sides, Rules())
+    allowed = judge_paired(*sides, Rules(allow_mismatch=("torch",)))
+
+    assert refused.faults == ("torch differs: 2.9.0 in the base, 2.10.0 now; --allow-mismatch torch if that is meant",)
+    assert allowed.exit_code() == 0
+    assert allowed.notes == ("torch: 2.9.0 in the base, 2.10.0 now",)
+
+
+def test_two_fabrics_are_never_compared(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(13)
+
+    outcome = judge_paired(make_side(base), make_side(current, hard={"fabric": "shared-gpu"}), Rules())
+
+    assert outcome.exit_code() == 3
+    assert any("fabric differs: pcie in the base, shared-gpu now; never comparable" in f for f in outcome.faults)
+    with pytest.raises(UsageError, match="never comparable"):
+        Rules(allow_mismatch=("fabric",))
+
+
+@pytest.mark.parametrize(
+    "settings_", [{"alpha": 0.0}, {"alpha": float("nan")}, {"min_effect": 1.5}, {"looks": (4, 8)}, {"looks": (8, 8)},
+                  {"looks": ()}, {"min_abs_us": -1.0}, {"max_noise": 0.0}],
+)  # fmt: skip
+def test_rules_that_make_no_sense_are_refused(settings_: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        Rules(**settings_)  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_stored_baseline_without_its_spread_judges_nothing(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = map(make_side, make_noisy(14, effect=2.0))
+
+    outcome = judge_stored(base, current, Rules())
+
+    assert set(verdicts(outcome).values()) == {Verdict.INCONCLUSIVE}
+    assert "no between_session_sd in the base" in outcome.cells[0].reason
+    assert outcome.exit_code(strict=True) == 4
+
+
+def test_a_stored_baseline_with_its_spread_catches_what_stands_out(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(15, effect=0.3)
+    known = replace(make_side(base), spread=SessionSpread(0.01, 10))
+
+    outcome = judge_stored(known, make_side(current), Rules())
+
+    assert outcome.cells[0].verdict is Verdict.REGRESSED
+    assert Verdict.REGRESSED not in {cell.verdict for cell in outcome.cells[1:]}
+    few = replace(known, spread=SessionSpread(0.01, 4))
+    assert judge_stored(few, make_side(current), Rules()).verdict is Verdict.INCONCLUSIVE
+
+
+def test_300_cells_and_16_blocks_are_judged_at_once(
+    make_side: Make, make_noisy: Noisy, budget: Callable[..., Callable[..., Outcome]]
+) -> None:
+    base, current = map(make_side, make_noisy(16, cells=300))
+
+    outcome = budget(1.5)(lambda: judge_paired(base, current, Rules()))
+
+    assert len(outcome.cells) == 300

@@ -7,6 +7,7 @@ from functools import partial
 
 from collbench.algorithms.cuda_support import version_text
 from collbench.algorithms.known_system import (
+    NOTHING_AGAINST,
     full_nvlink,
     needs_arch,
     needs_p2p,
@@ -80,18 +81,18 @@ ALGORITHMS = (
         "deepep_low_latency", "DeepEP's low-latency dispatch and combine", "https://github.com/deepseek-ai/DeepEP",
         (own_gpus("DeepEP", _DEEPEP), partial(_nvlink, "DeepEP", _DEEPEP),
          needs_arch("DeepEP", (9, 10), _ANYWHERE, _DEEPEP), needs_package("deep-ep", "install DeepEP")),
-        Support.yes("", _DEEPEP), _flagged,
+        Support.yes(NOTHING_AGAINST, _DEEPEP), _flagged,
     ),
     _system(
         "flashinfer_moe_nvlink", "FlashInfer's one-sided and two-sided dispatch", "https://github.com/flashinfer-ai/flashinfer",
         (own_gpus("its workspace", _MOE), partial(_nvlink, "FlashInfer's expert-parallel all-to-all", _MOE),
          needs_arch("FlashInfer's all-to-all", (9, 10), _ANYWHERE, _MOE),
          needs_package("flashinfer", "pip install flashinfer-python")),
-        Support.yes("", _MOE), _flagged,
+        Support.yes(NOTHING_AGAINST, _MOE), _flagged,
     ),
     _system(
         "torch_all_to_all_vdev", "torch's device-side all-to-all over NVSHMEM", "https://github.com/pytorch/pytorch",
-        (one_host, needs_p2p, _nvshmem), Support.yes("", _NVSHMEM), _flagged,
+        (one_host, needs_p2p, _nvshmem), Support.yes(NOTHING_AGAINST, _NVSHMEM), _flagged,
     ),
 )  # fmt: skip
 """Dispatch and combine are one all-to-all each."""

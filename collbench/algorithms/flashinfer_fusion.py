@@ -5,9 +5,11 @@ Which compute capabilities it compiles for changed with its releases; read in 0.
 
 from collbench.algorithms.cuda_support import number
 from collbench.algorithms.known_system import (
+    NOTHING_AGAINST,
     at_least,
     full_nvlink,
     needs_arch,
+    needs_multicast,
     needs_p2p,
     needs_package,
     needs_ranks,
@@ -28,6 +30,7 @@ _WITHOUT_12, _WITH_12 = (0, 6, 12), (0, 7, 4)
 """The last release that surely came before sm_12x was added (pull request 3903 was open on 14 July 2026; 0.6.12 is of
 May), and the first one that was read with it."""
 
+_MNNVL = "FlashInfer 0.7.4 comm/allreduce.py"
 _RANKS = (2, 4, 8, 16)
 _CUDA_FOR_12 = (12, 8)
 _INSTALL = needs_package("flashinfer", "pip install flashinfer-python")
@@ -81,14 +84,6 @@ def _collapse(machine: Machine, call: Call) -> Support | None:
     return Support.unknown(reason, "measure before you serve with it", "sglang pull request 32330")
 
 
-def _mnnvl(machine: Machine, call: Call) -> Support | None:
-    del call
-    if full_nvlink(machine) and machine.facts.get("multicast") not in {"no", "ns", "unsupported"}:
-        return None
-    reason = f"its mnnvl workspace needs NVLink multicast on every rank, and fabric {machine.fabric} has none"
-    return Support.no(reason, "backend='trtllm'", "FlashInfer 0.7.4 comm/allreduce.py")
-
-
 def _text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
@@ -107,9 +102,9 @@ ALGORITHMS = (
     ),
     system(
         "flashinfer_mnnvl_fusion", "the same over NVLink multicast", _REFERENCE,
-        (own_gpus("its workspace", _SOURCE), _mnnvl,
+        (own_gpus("its workspace", _SOURCE), needs_multicast("its mnnvl workspace", _MNNVL),
          needs_arch("FlashInfer's mnnvl", (9, 10), "backend='trtllm'", "flashinfer pull request 3385"), _INSTALL),
-        Support.yes("", "FlashInfer 0.7.4 comm/allreduce.py"), _push, family="flashinfer",
+        Support.yes(NOTHING_AGAINST, _MNNVL), _push, family="flashinfer",
     ),
 )  # fmt: skip
 """Fused all-reduces of FlashInfer."""

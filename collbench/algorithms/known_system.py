@@ -15,8 +15,9 @@ from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
 __all__ = [
-    "ASSUMED", "Check", "at_least", "full_nvlink", "is_assumed", "needs_arch", "needs_bytes", "needs_gpus", "needs_p2p",
-    "needs_package", "needs_ranks", "no_remote_atomics", "one_host", "own_gpus", "system", "verdict",
+    "ASSUMED", "NOTHING_AGAINST", "Check", "at_least", "full_nvlink", "is_assumed", "needs_arch", "needs_bytes",
+    "needs_gpus", "needs_multicast", "needs_p2p", "needs_package", "needs_ranks", "no_remote_atomics", "one_host",
+    "own_gpus", "system", "verdict",
 ]  # fmt: skip
 
 Check = Callable[[Machine, Call], Support | None]
@@ -24,6 +25,8 @@ Check = Callable[[Machine, Call], Support | None]
 
 ASSUMED = "assumed"
 """Fact of a machine that somebody described: what is not named there is not known, rather than not installed."""
+
+NOTHING_AGAINST = "nothing that is known stands against it"
 
 _SWITCHED_OFF = frozenset({"ns", "off", "disabled"})
 
@@ -127,7 +130,7 @@ def needs_p2p(machine: Machine, call: Call) -> Support | None:
     del call
     if ranks_share_gpu(machine):
         return None
-    if machine.facts.get("p2p") in _SWITCHED_OFF | {"not supported", "GPU not supported", "chipset not supported"}:
+    if machine.facts.get("p2p") in _SWITCHED_OFF:
         return Support.no("the GPUs cannot reach each other's memory (P2P is off)", "see the warnings of this command")
     return None
 
@@ -140,10 +143,27 @@ def no_remote_atomics(name: str, source: str) -> Check:
         if machine.fabric not in {Fabric.PCIE, Fabric.MIXED} or machine.facts.get("p2p_atomics") == "ok":
             return None
         reason = (
-            f"{name} advances semaphores on the peer by atomic additions; between GPUs on PCIe without native P2P "
-            "atomics CUDA promises nothing for them, so it may hang"
+            f"{name} advances semaphores on the peer by atomic additions, which CUDA does not support between GPUs "
+            "without native P2P atomics, as on PCIe: a wait for them may never end"
         )
         return Support.no(reason, "use a design that only stores to its peers, with the flag in the data", source)
+
+    return check
+
+
+def needs_multicast(name: str, source: str) -> Check:
+    """NVLink multicast, which only GPUs behind an NVSwitch have."""
+
+    def check(machine: Machine, call: Call) -> Support | None:
+        del call
+        told = machine.facts.get("multicast", "unknown")
+        if not full_nvlink(machine) or told in {"no", "ns", "unsupported"}:
+            reason = f"{name} needs NVLink multicast, and fabric {machine.fabric} has none"
+            return Support.no(reason, "use GPUs behind an NVSwitch, or an algorithm that needs none", source)
+        if told == "unknown" and machine.facts.get("nvswitch") != "yes":
+            reason = f"{name} needs NVLink multicast, which GPUs behind an NVSwitch have; nobody said if there is one"
+            return Support.unknown(reason, "collbench topo on that machine shows it", source)
+        return None
 
     return check
 

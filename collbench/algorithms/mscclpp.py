@@ -4,6 +4,7 @@ Read in 0.9.0. It is installed from its repository; nobody here has run it.
 """
 
 from collbench.algorithms.known_system import (
+    NOTHING_AGAINST,
     Check,
     needs_bytes,
     needs_p2p,
@@ -59,15 +60,15 @@ def _fullmesh(call: Call, topology: Topology) -> Schedule:
 ALGORITHMS = (
     system(
         "mscclpp_allpair_packet", "one-shot push, 4 bytes of data and 4 of flag", _REFERENCE, _PACKET,
-        Support.yes("", _SOURCE), _allpair, family="mscclpp",
+        Support.yes(NOTHING_AGAINST, _SOURCE), _allpair, family="mscclpp",
     ),
     system(
-        "mscclpp_packet", "reduce-scatter and all-gather by packets", _REFERENCE, _PACKET, Support.yes("", _SOURCE),
-        _two_phase, family="mscclpp",
+        "mscclpp_packet", "reduce-scatter and all-gather by packets", _REFERENCE, _PACKET,
+        Support.yes(NOTHING_AGAINST, _SOURCE), _two_phase, family="mscclpp",
     ),
     system(
         "mscclpp_fullmesh", "reduce-scatter and all-gather behind semaphores", _REFERENCE,
-        (*_COMMON, no_remote_atomics("MSCCL++'s fullmesh", _SOURCE)), Support.yes("", _SOURCE), _fullmesh,
+        (*_COMMON, no_remote_atomics("MSCCL++'s fullmesh", _SOURCE)), Support.yes(NOTHING_AGAINST, _SOURCE), _fullmesh,
         family="mscclpp",
     ),
 )  # fmt: skip

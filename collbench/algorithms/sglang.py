@@ -8,6 +8,7 @@ from collbench.algorithms.known_system import (
     at_least,
     full_nvlink,
     needs_bytes,
+    needs_multicast,
     needs_p2p,
     needs_package,
     needs_ranks,
@@ -32,6 +33,7 @@ _GUARDED = (0, 5, 23)
 _MAJORS = (9, 10)
 _MOST_BYTES = 16 << 20  # SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB=16384, the default
 _INSTALL = needs_package("sglang", "pip install sglang")
+_MULTICAST = needs_multicast("SGLang's symmetric memory", "SGLang 0.5.23 torch_symm_mem.py; sglang pull request 30364")
 _OWN_GPUS = own_gpus("SGLang", "SGLang 0.5.23")
 
 
@@ -69,14 +71,6 @@ def _size_table(machine: Machine, call: Call) -> Support | None:
     return Support.no(reason, "leave --enable-torch-symm-mem out; SGLang 0.5.23 falls back to NCCL", _TABLE)
 
 
-def _multicast(machine: Machine, call: Call) -> Support | None:
-    del call
-    if full_nvlink(machine):
-        return None
-    reason = f"SGLang's symmetric memory needs NVLink multicast, and fabric {machine.fabric} has none"
-    return Support.no(reason, "leave it to NCCL", "SGLang 0.5.23 torch_symm_mem.py; sglang pull request 30364")
-
-
 def _pcie_ipc_versions(machine: Machine, call: Call) -> Support | None:
     del call
     new = at_least(machine, "sglang", _GUARDED)
@@ -112,7 +106,7 @@ ALGORITHMS = (
     ),
     system(
         "sglang_symm_mem", "SGLang over torch symmetric memory (--enable-torch-symm-mem)", _REFERENCE,
-        (_OWN_GPUS, _size_table, _multicast, needs_ranks("SGLang's size table", (2, 4, 6, 8), _TABLE), one_host,
+        (_OWN_GPUS, _size_table, _MULTICAST, needs_ranks("SGLang's size table", (2, 4, 6, 8), _TABLE), one_host,
          needs_p2p, _INSTALL),
         Support.yes("off unless --enable-torch-symm-mem is given", "SGLang 0.5.23 torch_symm_mem.py"), _two_shot,
         family="sglang",

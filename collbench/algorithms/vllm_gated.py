@@ -9,6 +9,7 @@ from collbench.algorithms.known_system import (
     full_nvlink,
     needs_arch,
     needs_bytes,
+    needs_multicast,
     needs_p2p,
     needs_package,
     needs_ranks,
@@ -62,19 +63,6 @@ def _pull(call: Call, topology: Topology) -> Schedule:
     return one_stage(call, Move.PULL, syncs=2, protocol="barriers")
 
 
-def _needs_multicast(machine: Machine, call: Call) -> Support | None:
-    del call
-    if not full_nvlink(machine):
-        reason = f"vLLM's symmetric memory needs NVLink multicast, and fabric {machine.fabric} has none"
-        return Support.no(reason, "leave it to NCCL", "vLLM 0.33.0 symm_mem.py")
-    if machine.facts.get("multicast") in {None, "unknown"} and machine.facts.get("nvswitch") != "yes":
-        reason = (
-            "vLLM's symmetric memory needs NVLink multicast, which an NVSwitch has; whether there is one is unknown"
-        )
-        return Support.unknown(reason, "collbench topo on that machine", "vLLM 0.33.0 symm_mem.py")
-    return None
-
-
 def _two_shot(call: Call, topology: Topology) -> Schedule:
     del topology
     return two_stage(call, Move.PULL, protocol="signal pads")
@@ -115,7 +103,8 @@ ALGORITHMS = (
         "vllm_symm_mem", "vLLM over torch symmetric memory, multicast or two-shot", _REFERENCE,
         (_OWN_GPUS,
          needs_arch("vLLM's size table of symmetric memory", (9, 10), "leave it to NCCL", _TABLE),
-         _needs_multicast, needs_ranks("vLLM's size table", (2, 4, 6, 8), _TABLE), one_host,
+         needs_multicast("vLLM's symmetric memory", "vLLM 0.33.0 symm_mem.py"),
+         needs_ranks("vLLM's size table", (2, 4, 6, 8), _TABLE), one_host,
          needs_p2p, _INSTALL),
         Support.yes("on unless VLLM_ALLREDUCE_USE_SYMM_MEM=0", "vLLM 0.33.0 symm_mem.py"), _two_shot, family="vllm",
     ),

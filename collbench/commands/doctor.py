@@ -1,0 +1,196 @@
+"""`collbench doctor`: what runs on this machine, or on one that one describes, what does not, and why."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from collbench.doctor import Change
+    from collbench.doctor.here import Here
+    from collbench.topology.machine import Machine
+
+__all__ = ["add_parser", "run"]
+
+_HEADS = {"runs": "runs", "does_not_run": "does not run", "unknown": "unknown"}
+_WIDTH = 28
+
+
+def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="what runs here and what does not, why, and what would change it",
+        description="Say for every algorithm whether it runs on this machine, why not, and what would change it.",
+        epilog="Without --for, this machine is looked at; memory of a GPU is not touched. --compare takes words that\n"
+        "change: for, gpus, fabric, p2p, cuda, torch, or any package, such as torch=2.14,flashinfer=0.7.4.",
+    )
+    add = parser.add_argument
+    add("--deep", action="store_true", help="also load torch and NCCL, and give slow drivers more time (up to 10 s)")
+    add("--for", dest="arch", metavar="ARCH", help="a machine that is not this one: compute capability such as sm_120")
+    add("--gpus", type=int, metavar="N", help="GPUs of that machine (default: 8)")
+    add("--fabric", choices=("pcie", "nvlink"), help="what joins its GPUs (default: pcie)")
+    add("--p2p", choices=("ok", "off"), help="whether its GPUs reach each other's memory (default: not said)")
+    add("--cuda", metavar="VERSION", help="CUDA that its torch was built for")
+    add("--torch", metavar="VERSION", help="its torch; NCCL is the one that comes with it unless --with says another")
+    add("--with", dest="packages", default="", metavar="NAME=VERSION,...", help="what else it has: sglang=0.5.9,...")
+    add("--compare", metavar="NAME=VALUE,...", help="show only what these changes change")
+    add("--nproc", type=int, metavar="N", help="ranks on this machine (default: one per GPU, or 8)")
+    add("--share-gpu", action="store_true", help="ask for several ranks on one GPU")
+    add("-b", dest="size", default="14336", metavar="BYTES", help="message size asked about (default: 14336)")
+    add("--json", action="store_true", help="print the rows as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry it out; gives the exit code.
+
+    Raises:
+        UsageError: options that contradict each other or name nothing.
+    """
+    from collbench.doctor import changes, rows
+    from collbench.units import parse_bytes
+
+    size = parse_bytes(args.size)
+    machine, here = _machine(args)
+    found = rows(machine, size)
+    if args.compare is not None:
+        after = _changed(args, machine)
+        _print_changes(changes(found, rows(after, size)), as_json=args.json)
+        return 0
+    if args.json:
+        _print_json(machine, here, found)
+    else:
+        _print_text(machine, here, found)
+    return 0
+
+
+def _machine(args: argparse.Namespace) -> "tuple[Machine, Here | None]":
+    from collbench.errors import UsageError
+
+    if args.arch is not None:
+        if args.nproc is not None or args.share_gpu or args.deep:
+            raise UsageError("--nproc, --share-gpu and --deep are about this machine: leave them out beside --for")
+        return _described(args).machine(), None
+    told = {"--gpus": args.gpus, "--fabric": args.fabric, "--p2p": args.p2p, "--cuda": args.cuda}
+    told |= {"--torch": args.torch, "--with": args.packages}
+    lonely = [name for name, value in told.items() if value]
+    if lonely:
+        raise UsageError(f"{', '.join(lonely)}: describes a machine that is not this one: say --for ARCH too")
+    from collbench.doctor.here import look
+    from collbench.sweep import MAX_RANKS_PER_HOST
+
+    if args.nproc is not None and not 1 <= args.nproc <= MAX_RANKS_PER_HOST:
+        raise UsageError(f"--nproc {args.nproc}: expected 1 to {MAX_RANKS_PER_HOST}")
+    here = look(args.nproc, share_gpu=args.share_gpu, deep=args.deep)
+    return here.machine, here
+
+
+def _described(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Described, imported late
+    from collbench.doctor.described import Described, parse_pairs
+
+    named = {name: value for name, value in (("cuda", args.cuda), ("torch", args.torch)) if value}
+    software = parse_pairs(",".join(f"{k}={v}" for k, v in named.items()), "--torch, --cuda")
+    software |= parse_pairs(args.packages, "--with")
+    gpus = 8 if args.gpus is None else args.gpus
+    return Described(args.arch, gpus, args.fabric or "pcie", args.p2p or "", software)
+
+
+def _changed(args: argparse.Namespace, machine: "Machine") -> "Machine":
+    import dataclasses
+
+    from collbench.doctor.described import parse_pairs
+    from collbench.errors import UsageError
+
+    words = parse_pairs(args.compare, "--compare")
+    if not words:
+        raise UsageError("--compare: say what changes, such as torch=2.14,flashinfer=0.7.4")
+    if args.arch is not None:
+        changed: Machine = _described(args).changed(words).machine()
+        return changed
+    physical = sorted(set(words) & {"for", "gpus", "fabric", "p2p"})
+    if physical:
+        raise UsageError(f"--compare {physical[0]}: this machine has what it has; describe another one with --for")
+    return dataclasses.replace(machine, software={**machine.software, **words})
+
+
+def _print_json(machine: "Machine", here: "Here | None", found: Sequence[Mapping[str, Any]]) -> None:
+    import json
+    from dataclasses import asdict
+
+    from collbench.results.records import SCHEMA
+
+    data: dict[str, Any] = {"schema": SCHEMA, "kind": "doctor", "rows": list(found), "ranks": machine.ranks}
+    data |= {"fabric": str(machine.fabric), "described": here is None}
+    data |= {"facts": dict(here.facts) if here else dict(machine.facts), "software": dict(machine.software)}
+    data |= {"warnings": [asdict(one) for one in here.findings] if here else []}
+    data |= {"missing": list(here.missing) if here else []}
+    print(json.dumps(data, indent=1, ensure_ascii=False))
+
+
+def _print_text(machine: "Machine", here: "Here | None", found: Sequence[Mapping[str, Any]]) -> None:
+    if here is None:
+        told = ", ".join(f"{name} {version}" for name, version in machine.software.items())
+        print(f"described: {machine.ranks} x {machine.arch}, fabric {machine.fabric}; {told}")
+    else:
+        for name, value in here.facts.items():
+            _wrap(name, value, 22)
+        for finding in here.findings:
+            _wrap("warning", finding.line, 22)
+        for text in here.missing:
+            _wrap("not found out", text, 22)
+    for verdict, head in _HEADS.items():
+        some = [row for row in found if row["verdict"] == verdict]
+        if some:
+            print(f"\n{head} ({len(some)}), {machine.ranks} ranks:")
+        for text, names in _alike(some).items():
+            if len(names) == 1:
+                _wrap(f"  {names[0]}", text, _WIDTH)
+            else:
+                _wrap("", f"{', '.join(names)}:", 2)
+                _wrap("", text, _WIDTH)
+
+
+def _alike(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Names of the algorithms of which one and the same sentence holds."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(_sentence(row), []).append(row["algorithm"])
+    return found
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    parts = [row["reason"] or row["summary"]]
+    parts += [f"Do: {row['remedy']}."] if row["remedy"] else []
+    parts += [f"[{row['source']}]"] if row["source"] and row["reason"] else []
+    parts += ["(not measurable by collbench yet)"] if not row["measurable"] and row["verdict"] == "runs" else []
+    text = parts[0].rstrip(".")
+    return " ".join([f"{text}.", *parts[1:]])
+
+
+def _print_changes(found: "Sequence[Change]", *, as_json: bool) -> None:
+    import json
+
+    from collbench.results.records import SCHEMA
+
+    if as_json:
+        lines = [{"algorithm": one.algorithm, "before": one.before, "after": one.after} for one in found]
+        print(json.dumps({"schema": SCHEMA, "kind": "doctor-compare", "rows": lines}, indent=1, ensure_ascii=False))
+        return
+    if not found:
+        print("nothing changes")
+    for one in found:
+        same = one.before["verdict"] == one.after["verdict"]
+        verdict = _HEADS[one.after["verdict"]]
+        head = f"still {verdict}" if same else f"{_HEADS[one.before['verdict']]} -> {verdict}"
+        _wrap(one.algorithm, f"{head}. {_sentence(one.after)}", _WIDTH)
+
+
+def _wrap(head: str, text: str, indent: int) -> None:
+    import shutil
+    import textwrap
+
+    width = max(60, shutil.get_terminal_size((120, 24)).columns)
+    first = head.ljust(indent - 1) + " "
+    print(textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False))

@@ -1,0 +1,99 @@
+"""What a container or the kernel takes away: shared memory, file descriptors of peers, processors, MPS."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["host_state", "pidfd_state"]
+
+_PIDFD_GETFD = 438  # the same number on x86-64 and aarch64
+_MPS = "nvidia-cuda-mps-control"
+_MPS_PIPE = "tmp/nvidia-mps"
+
+
+def host_state(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Facts by name; what cannot be read is absent.
+
+    `shm_mib` (size of /dev/shm), `pidfd` (`ok`, or why a peer's descriptor cannot be had), `ptrace_scope`, `seccomp`,
+    `cpus` (those that this process may use of those that there are), `numa_balancing`, `mps` and `container`.
+    """
+    facts = {
+        "shm_mib": _shm_mib(root), "pidfd": pidfd_state(),
+        "numa_balancing": _read(root / "proc/sys/kernel/numa_balancing"),
+        "ptrace_scope": _read(root / "proc/sys/kernel/yama/ptrace_scope"), "seccomp": _seccomp(root), "cpus": _cpus(),
+        "mps": _mps(root, environ), "container": _container(root),
+    }  # fmt: skip
+    return {name: value for name, value in facts.items() if value}
+
+
+def pidfd_state() -> str:
+    """Whether one process may take a file descriptor of its neighbour, as symmetric memory does: `ok`, or the error."""
+    program = shutil.which("cat")
+    if program is None or not hasattr(os, "pidfd_open"):
+        return ""
+    child = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        return _take_descriptor(child.pid)
+    finally:
+        assert child.stdin is not None  # noqa: S101 - it was opened with a pipe
+        child.stdin.close()
+        child.wait(5)
+
+
+def _take_descriptor(pid: int) -> str:
+    try:
+        process = os.pidfd_open(pid)
+    except OSError as error:
+        return f"pidfd_open: {error.strerror}"
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        taken = int(library.syscall(_PIDFD_GETFD, process, 0, 0))
+        if taken < 0:
+            return f"pidfd_getfd: {os.strerror(ctypes.get_errno())}"
+        os.close(taken)
+    finally:
+        os.close(process)
+    return "ok"
+
+
+def _shm_mib(root: Path) -> str:
+    try:
+        stat = os.statvfs(root / "dev/shm")
+    except OSError:
+        return ""
+    return str(stat.f_frsize * stat.f_blocks >> 20)
+
+
+def _seccomp(root: Path) -> str:
+    lines = _read(root / "proc/self/status").splitlines()
+    value = next((line.split()[1] for line in lines if line.startswith("Seccomp:")), "")
+    return {"0": "off", "1": "strict", "2": "filter"}.get(value, "")
+
+
+def _cpus() -> str:
+    try:
+        return f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}"
+    except (AttributeError, OSError):
+        return ""
+
+
+def _mps(root: Path, environ: Mapping[str, str]) -> str:
+    pipe = Path(environ.get("CUDA_MPS_PIPE_DIRECTORY", str(root / _MPS_PIPE)))
+    if (pipe / "control").exists():
+        return "a daemon is running"
+    return "off" if shutil.which(_MPS, path=environ.get("PATH")) else f"off, and {_MPS} is not on PATH"
+
+
+def _container(root: Path) -> str:
+    marks = {"docker": root / ".dockerenv", "podman": root / "run/.containerenv"}
+    return next((name for name, mark in marks.items() if mark.exists()), "")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

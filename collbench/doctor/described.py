@@ -1,0 +1,124 @@
+"""A machine that one does not have, from a few words: `sm_120`, 8 GPUs, `pcie`, CUDA 12.8, torch 2.10."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from collbench.algorithms.known_system import ASSUMED
+from collbench.errors import UsageError
+from collbench.results.records import Fabric
+from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
+from collbench.topology.machine import Machine
+
+__all__ = ["BUNDLED_NCCL", "FABRICS", "MOST_GPUS", "Described", "parse_arch", "parse_pairs"]
+
+FABRICS = {"pcie": Fabric.PCIE, "nvlink": Fabric.NVLINK}
+MOST_GPUS = 256
+
+BUNDLED_NCCL: Mapping[tuple[int, int], str] = {
+    (2, 8): "2.27.3", (2, 9): "2.27.5", (2, 10): "2.27.5", (2, 11): "2.28.9", (2, 12): "2.29.7", (2, 13): "2.29.7",
+    (2, 14): "2.30.7",
+}  # fmt: skip
+"""NCCL that the wheels of each torch ask for (their metadata)."""
+
+_ARCH = re.compile(r"sm_(\d{2,3})[af]?")
+_VERSION = re.compile(r"[0-9][\w.+!-]{0,40}")
+_NAME = re.compile(r"[A-Za-z][\w.-]{0,40}")
+_OURS = ("cuda-core", "cuda-bindings", "nvcc")
+"""What anybody can install beside collbench; a described machine is taken to have it."""
+
+_WORDS = ("for", "gpus", "fabric", "p2p")
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A machine in words. `p2p` is `ok`, `off` or empty where nobody said; `software` holds versions by package."""
+
+    arch: str
+    gpus: int
+    fabric: str = "pcie"
+    p2p: str = ""
+    software: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parse_arch(self.arch)
+        if not 1 <= self.gpus <= MOST_GPUS:
+            raise UsageError(f"--gpus {self.gpus}: expected 1 to {MOST_GPUS}")
+        if self.fabric not in FABRICS:
+            raise UsageError(f"--fabric {self.fabric}: expected {' or '.join(FABRICS)}")
+        if self.p2p not in {"", "ok", "off"}:
+            raise UsageError(f"--p2p {self.p2p}: expected ok or off")
+
+    def changed(self, changes: Mapping[str, str]) -> "Described":
+        """The same machine with some words replaced: `for`, `gpus`, `fabric`, `p2p`, or the version of a package.
+
+        Raises:
+            UsageError: a word that cannot be.
+        """
+        gpus = changes.get("gpus", str(self.gpus))
+        if not gpus.isdecimal() or len(gpus) > 4:  # noqa: PLR2004 - digits of the largest number that is looked at
+            raise UsageError(f"gpus={gpus}: expected a number")
+        versions = {name: text for name, text in changes.items() if name not in _WORDS}
+        return replace(
+            self, arch=changes.get("for", self.arch), gpus=int(gpus), fabric=changes.get("fabric", self.fabric),
+            p2p=changes.get("p2p", self.p2p), software={**self.software, **versions},
+        )  # fmt: skip
+
+    def machine(self) -> Machine:
+        """The machine as algorithms are asked about it: one rank per GPU, and no link of known speed."""
+        facts = {ASSUMED: "yes", "arch": self.arch, "host_arch": "x86_64", "nvlink": "no", "multicast": "unknown"}
+        if self.p2p:
+            facts["p2p"] = self.p2p
+        if self.fabric == "pcie":
+            # NVML says NS for atomics between GPUs on PCIe, whichever cards they are
+            facts |= {"p2p_atomics": "ns", "multicast": "no", "nvswitch": "no"}
+        else:
+            facts |= {"p2p": self.p2p or "ok", "p2p_atomics": "ok", "nvlink": "yes"}
+        software = dict.fromkeys(_OURS, "assumed") | dict(self.software)
+        nccl = BUNDLED_NCCL.get(_minor(software.get("torch", "")))
+        if nccl and "nccl" not in software:
+            software["nccl"] = nccl
+        return Machine(self._topology(), FABRICS[self.fabric], self.gpus, software=software, facts=facts)
+
+    def _topology(self) -> Topology:
+        gpus = tuple(Node(f"gpu{i}", NodeKind.GPU, {"arch": self.arch}) for i in range(self.gpus))
+        middle = Node("socket0", NodeKind.SOCKET) if self.fabric == "pcie" else Node("nvswitch0", NodeKind.NVSWITCH)
+        kind = LinkKind.PCIE if self.fabric == "pcie" else LinkKind.NVLINK
+        ends = [(gpu.id, middle.id) for gpu in gpus]
+        links = tuple(Link(a, b, kind, provenance="described") for pair in ends for a, b in (pair, pair[::-1]))
+        return Topology((middle, *gpus), links, f"{self.gpus} x {self.arch}")
+
+
+def parse_arch(text: str) -> int:
+    """Compute capability of `sm_120` as a number.
+
+    Raises:
+        UsageError: not of that form.
+    """
+    match = _ARCH.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--for {text!r}: expected a compute capability such as sm_90 or sm_120")
+    return int(match[1])
+
+
+def parse_pairs(text: str, option: str) -> dict[str, str]:
+    """`sglang=0.5.9,flashinfer=0.6.2` as a mapping.
+
+    Raises:
+        UsageError: a part that is no NAME=VALUE, or a name that stands twice.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (word.strip() for word in text.split(","))):
+        name, _, value = part.partition("=")
+        known = name in _WORDS or _VERSION.fullmatch(value)
+        if not (_NAME.fullmatch(name) and value and known):
+            raise UsageError(f"{option} {part!r}: expected NAME=VERSION, such as flashinfer=0.7.4")
+        if name in found:
+            raise UsageError(f"{option}: {name} stands twice")
+        found[name] = value
+    return found
+
+
+def _minor(torch: str) -> tuple[int, int]:
+    digits = re.findall(r"\d+", torch.partition("+")[0])
+    return (int(digits[0]), int(digits[1])) if len(digits) > 1 else (0, 0)

@@ -1,0 +1,179 @@
+"""Looking at this machine: facts, warnings, faults of every source, and how long it takes."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collbench.doctor import container, driver, findings, loaded
+from collbench.doctor.driver import Card, query
+from collbench.doctor.findings import machine_warnings, warnings_of
+from collbench.doctor.here import look
+from collbench.results.records import Fabric
+from collbench.topology import child
+from collbench.topology.discover import Discovery
+from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
+from collbench.topology.machine import Machine
+from collbench.topology.nvml import NvmlCapture, NvmlGpu, Pair
+
+
+class Library:
+    """Looks like pynvml: two cards; names in `broken` fail."""
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = broken
+        self.closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        answers: dict[str, Any] = {
+            "nvmlInit": None, "nvmlDeviceGetCount": 2, "nvmlDeviceGetHandleByIndex": "handle",
+            "nvmlDeviceGetPciInfo": SimpleNamespace(busId=b"00000000:4F:00.0"),
+            "nvmlDeviceGetBAR1MemoryInfo": SimpleNamespace(bar1Total=256 << 20), "nvmlDeviceGetName": b"Card\x1b[2J",
+            "nvmlDeviceGetPersistenceMode": 0, "nvmlDeviceGetComputeMode": 3, "nvmlDeviceGetMigMode": (1, 1),
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=96 << 30),
+        }  # fmt: skip
+        if name == "nvmlShutdown":
+            self.closed = True
+            return lambda: None
+        if name in self.broken or name not in answers:
+            raise AttributeError(name)
+        return lambda *_: answers[name]
+
+
+def two_gpus(**facts: str) -> Machine:
+    """Two GPUs at Gen1 x16 below one socket, which could do Gen5."""
+    nodes = (Node("socket0", NodeKind.SOCKET), Node("gpu0", NodeKind.GPU), Node("gpu1", NodeKind.GPU))
+    links = tuple(
+        Link(a, b, LinkKind.PCIE, 5, 16, 1, 16)
+        for gpu in ("gpu0", "gpu1")
+        for a, b in (("socket0", gpu), (gpu, "socket0"))
+    )
+    return Machine(Topology(nodes, links), Fabric.PCIE, 2, facts=facts)
+
+
+def test_this_machine_is_looked_at_within_two_seconds(budget: Callable[..., Callable[..., object]]) -> None:
+    """Whatever it is: a machine, facts without an empty one, no exception."""
+    here: Any = budget(2.0)(look)
+    assert here.machine.ranks >= 1
+    assert {"GPUs", "fabric"} <= set(here.facts)
+    assert all(here.facts.values())
+
+
+def test_cards_are_read_and_cleaned() -> None:
+    library = Library()
+    card, _ = query(library)
+    assert card == Card("00000000:4f:00.0", "Card[2J", 256, "off", "exclusive process", "on", 96 << 10)
+    assert library.closed
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["nvmlDeviceGetPciInfo", "nvmlDeviceGetBAR1MemoryInfo", "nvmlDeviceGetMigMode", "nvmlDeviceGetMemoryInfo",
+     "nvmlDeviceGetName", "nvmlDeviceGetPersistenceMode", "nvmlDeviceGetComputeMode"],
+)  # fmt: skip
+def test_what_a_card_does_not_answer_stays_empty(broken: str) -> None:
+    """The other facts of the card are kept."""
+    card, _ = query(Library(broken))
+    values = [card.busid, card.model, card.bar1_mib, card.persistence, card.compute_mode, card.mig, card.memory_mib]
+    assert sum(not value for value in values) == 1
+
+
+def test_a_driver_that_hangs_costs_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is a reason, not an exception, and it comes in time."""
+    real = child.output
+    monkeypatch.setattr(child, "output", lambda _command, deadline, name: real(("sleep", "60"), deadline, name=name))
+    start = time.monotonic()
+    assert "no answer within" in str(driver.ask(0.3))
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[1]", '[{"strange": 1}]', "{}x"])
+def test_an_answer_that_is_none_is_a_reason(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "output", lambda *_args, **_kw: text)
+    assert isinstance(driver.ask(1.0), str)
+
+
+def test_a_broken_library_costs_only_its_facts(tmp_path: Path) -> None:
+    """NVML that cannot be started: the rest of the machine is there, and the failure is named."""
+    here = look(root=tmp_path, environ={}, library=Library("nvmlInit"))
+    assert here.machine.topology.gpus == ()
+    assert any("nvml" in text.lower() for text in here.missing)
+
+
+def test_warnings_of_a_machine() -> None:
+    """ACS, IOMMU, P2P, links below their best, busy GPUs: each with a remedy."""
+    found = machine_warnings(two_gpus(acs="on", iommu="on", p2p="ns", busy_gpus="0000:01:00.0"))
+    told = " | ".join(one.line for one in found)
+    for words in ("P2P is off", "ACS", "IOMMU", "Gen1 x16 instead of Gen5 x16", "in use"):
+        assert words in told
+    assert all(one.remedy and one.source for one in found)
+    quiet = machine_warnings(two_gpus(acs="off", iommu="off", p2p="ok"))
+    assert [one.text for one in quiet] == ["gpu0, gpu1 at Gen1 x16 instead of Gen5 x16"]
+
+
+def test_pairs_beyond_a_switch_go_through_host_memory() -> None:
+    """Told once, and not where the variable is set, nor for pairs with NVLink."""
+    gpus = tuple(NvmlGpu(i, f"0000:0{i}:00.0") for i in range(2))
+    capture = NvmlCapture(gpus, (Pair(gpus[0].busid, gpus[1].busid, "SYS"),))
+    machine = two_gpus()
+    found = Discovery(machine.topology, (), capture)
+    assert any("SHM" in one.text for one in warnings_of(machine, found, (), {}))
+    assert not any("SHM" in one.text for one in warnings_of(machine, found, (), {"NCCL_P2P_LEVEL": "SYS"}))
+    near = Discovery(machine.topology, (), NvmlCapture(gpus, (Pair(gpus[0].busid, gpus[1].busid, "PIX"),)))
+    assert not any("SHM" in one.text for one in warnings_of(machine, near, (), {}))
+
+
+def test_warnings_of_cards_and_container() -> None:
+    card = Card("0", "", 256, "off", "exclusive process", "on", 96 << 10)
+    machine = two_gpus(shm_mib="64", pidfd="pidfd_getfd: Operation not permitted", numa_balancing="1")
+    told = " | ".join(one.line for one in warnings_of(machine, Discovery(machine.topology, ()), (card, card), {}))
+    for words in ("MIG", "exclusive", "persistence", "BAR1", "64 MiB", "SYS_PTRACE", "NUMA balancing"):
+        assert words in told
+
+
+def test_a_host_without_gpus_has_no_warnings_about_gpus() -> None:
+    machine = Machine(Topology((), ()), Fabric.HOST, 8, facts={"pidfd": "pidfd_getfd: denied", "iommu": "on"})
+    assert warnings_of(machine, Discovery(machine.topology, ()), (), {}) == ()
+
+
+def test_host_state_of_a_recorded_tree(tmp_path: Path) -> None:
+    """Files that are there are read; files that are not cost nothing."""
+    (tmp_path / "proc/sys/kernel/yama").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/yama/ptrace_scope").write_text("1\n")
+    (tmp_path / "proc/self").mkdir()
+    (tmp_path / "proc/self/status").write_text("Name:\tx\nSeccomp:\t2\n")
+    (tmp_path / ".dockerenv").touch()
+    facts = container.host_state(tmp_path, {"PATH": ""})
+    assert (facts["ptrace_scope"], facts["seccomp"], facts["container"]) == ("1", "filter", "docker")
+    assert "shm_mib" not in facts
+    assert facts["mps"].startswith("off")
+
+
+def test_a_running_daemon_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "control").touch()
+    facts = container.host_state(tmp_path, {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
+    assert facts["mps"] == "a daemon is running"
+
+
+def test_descriptors_of_a_child_are_taken_and_given_back() -> None:
+    """No descriptor and no child stays behind."""
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counts, no paths
+    assert container.pidfd_state()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - same
+
+
+@pytest.mark.parametrize("text", ["", "traceback", "[]x"])
+def test_a_torch_that_does_not_load_gives_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "output", lambda *_args, **_kw: text)
+    assert loaded.ask(1.0) == {}
+
+
+def test_findings_read_as_one_line() -> None:
+    assert findings.Finding("a").line == "a"
+    assert findings.Finding("a", "b").line == "a: b"
+    assert json.dumps(findings.Finding("a", "b").line)

@@ -115,7 +115,7 @@ def _prepare(
     from collbench.results.records import Fabric
     from collbench.topology.discover import machine as discover_machine
 
-    known, gpus = registry(), gpu_count()
+    known, gpus = _of_collective(registry(), options.collective), gpu_count()
     chosen = select(options.algorithms or _default_words(known, gpus), known)
     if place is None:
         ranks = args.nproc if args.nproc is not None else (gpus if gpus > 1 else 8)
@@ -148,9 +148,18 @@ def _refuse_busy(options: "Options") -> None:
         raise InvalidError(f"{busy}: end those processes, or measure anyway with --allow-busy")
 
 
+def _of_collective(known: "Mapping[str, Algorithm]", collective: str) -> "dict[str, Algorithm]":
+    found = {name: algorithm for name, algorithm in known.items() if algorithm.collective == collective}
+    if not found:
+        raise UsageError(f"--collective {collective}: no algorithm is known for it")
+    return found
+
+
 def _default_words(known: "Mapping[str, Algorithm]", gpus: int) -> str:
+    """Those that fit the machine; where there are none, all, so that their rows say why."""
     device = "cuda" if gpus else "cpu"
-    return ",".join(name for name, algorithm in known.items() if algorithm.device == device)
+    fitting = [name for name, algorithm in known.items() if algorithm.device == device]
+    return ",".join(fitting or known)
 
 
 def _print_plan(plan: "Plan", machine: "Machine", options: "Options", *, as_json: bool) -> int:

@@ -9,11 +9,14 @@ from collbench.errors import InvalidError, UsageError
 
 if TYPE_CHECKING:
     from collbench.measure.plan import Options
+    from collbench.results.records import Collective
 
 __all__ = ["add_arguments", "options_of"]
 
 _DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloat16"}
 """nccl-tests' names of dtypes beside our own."""
+
+_COLLECTIVE_HELP = "all_reduce, all_gather, reduce_scatter, all_to_all or barrier; default all_reduce"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-w", dest="warmup", type=int, default=2, metavar="N", help="untimed iterations before; default 2")
     add("-d", dest="dtype", default="", metavar="DTYPE", help="float32, float16, bfloat16 or int32")
     add("--algorithms", default="", metavar="NAMES", help="families (own, symm, nccl, host), names or all, by commas")
+    add("--collective", default="all_reduce", metavar="NAME", help=_COLLECTIVE_HELP)
+    add("--epilogue", default="", metavar="NAME", help="work behind an all_reduce: residual_rmsnorm; default none")
     add("--modes", default="eager,graph", metavar="MODES", help="eager, graph or both; default both")
     add(
         "--calls", default="1,122", metavar="K", help="calls per sample: 1 is isolated, more are chained; default 1,122"
@@ -63,12 +68,13 @@ def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = Non
 
 def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
     from collbench.measure.plan import Options
-    from collbench.results.records import Mode
+    from collbench.results.records import Collective, Mode
     from collbench.units import parse_duration
 
     try:
         modes = tuple(Mode(m) for m in earlier["modes"])
         changed = {
+            "collective": Collective(earlier.get("collective", Collective.ALL_REDUCE)),
             "modes": modes, "calls": tuple(int(k) for k in earlier["calls"]),
             "sizes": tuple(int(size) for size in earlier.get("sizes", ())),
             "budget_s": parse_duration(args.budget) if args.budget else None,
@@ -89,6 +95,7 @@ def _parsed(args: argparse.Namespace) -> "Options":
         calls = tuple(int(word) for word in args.calls.split(","))
     except ValueError as error:
         raise UsageError(f"--modes takes eager and graph, --calls whole numbers: {error}") from error
+    collective = _collective(args)
     counts = {"--calls": min(calls), "-w": args.warmup, "--launches": args.launches, "-n": args.iterations or 1}
     for name, value in counts.items():
         if not 1 <= value <= 1_000_000:  # noqa: PLR2004 - a typing error beyond
@@ -102,5 +109,20 @@ def _parsed(args: argparse.Namespace) -> "Options":
         calls=tuple(dict.fromkeys(calls)), op=args.op, dtype=_DTYPES.get(args.dtype, args.dtype),
         launches=args.launches, iterations=args.iterations, warmup=args.warmup, shuffle=args.shuffle,
         budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),
-        share_gpu=args.share_gpu, allow_busy=args.allow_busy, nccl=str(Path(args.nccl).resolve()) if args.nccl else "",
+        collective=collective, epilogue=args.epilogue, share_gpu=args.share_gpu, allow_busy=args.allow_busy,
+        nccl=str(Path(args.nccl).resolve()) if args.nccl else "",
     )  # fmt: skip
+
+
+def _collective(args: argparse.Namespace) -> "Collective":
+    from collbench.algorithms.epilogues import RESIDUAL_RMSNORM
+    from collbench.results.records import Collective
+
+    known = [c for c in Collective if c is not Collective.P2P]
+    if args.collective not in known:
+        raise UsageError(f"--collective {args.collective}: expected one of {', '.join(known)}")
+    if args.epilogue not in {"", RESIDUAL_RMSNORM}:
+        raise UsageError(f"--epilogue {args.epilogue}: only {RESIDUAL_RMSNORM} is known")
+    if args.epilogue and args.collective != Collective.ALL_REDUCE:
+        raise UsageError(f"--epilogue {args.epilogue} stands behind an all_reduce, not behind {args.collective}")
+    return Collective(args.collective)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from collbench.algorithms.base import Algorithm
+from collbench.algorithms.epilogues import whole_rows
+from collbench.algorithms.shapes import IN_PARTS
 from collbench.errors import UsageError
 from collbench.results.records import DTYPE_BYTES, Call, Cell, Collective, Fabric, Mode
 from collbench.topology.machine import Machine
@@ -33,6 +35,7 @@ _WHOLE_SECONDS = 90.0
 
 _DEFAULT_SECONDS = 0.3
 _CELL_OVERHEAD_S = 0.05
+_REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 _GROUP_START_S = {"cpu": 0.6, "cuda": 5.0}
 
 
@@ -57,6 +60,8 @@ class Options:
     share_gpu: bool = False
     allow_busy: bool = False
     nccl: str = ""
+    collective: Collective = Collective.ALL_REDUCE
+    epilogue: str = ""
     shuffle: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -119,7 +124,7 @@ def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm
     for size in wanted:
         if size % DTYPE_BYTES[dtype]:
             raise UsageError(f"size {size} is no whole number of {dtype} elements ({DTYPE_BYTES[dtype]} bytes each)")
-    calls = [Call(size, machine.ranks, Collective.ALL_REDUCE, options.op, dtype) for size in wanted]
+    calls = _calls_of(options, machine.ranks, dtype, wanted)
     algorithms = _shuffled(algorithms, options.shuffle)
     cells = tuple(
         _shuffled(
@@ -139,6 +144,21 @@ def _shuffled(items: Sequence[_Item], seed: int | None) -> list[_Item]:
     if seed is not None:
         random.Random(seed).shuffle(found)  # noqa: S311 - an order of measuring, no secret
     return found
+
+
+def _calls_of(options: Options, ranks: int, dtype: str, wanted: Sequence[int]) -> list[Call]:
+    """The calls of these sizes, rounded down to parts of equal size or whole rows; a barrier has one size."""
+    collective, itemsize = options.collective, DTYPE_BYTES[dtype]
+    op = options.op if collective in _REDUCING else ""
+    if collective is Collective.BARRIER:
+        fitting = [ranks * itemsize]
+    elif collective in IN_PARTS:
+        fitting = [max(1, size // (ranks * itemsize)) * ranks * itemsize for size in wanted]
+    elif options.epilogue:
+        fitting = [whole_rows(size // itemsize, itemsize) * itemsize for size in wanted]
+    else:
+        fitting = list(wanted)
+    return [Call(size, ranks, collective, op, dtype, epilogue=options.epilogue) for size in dict.fromkeys(fitting)]
 
 
 def _sizes_of(options: Options, *, host: bool) -> list[int]:
@@ -161,7 +181,8 @@ def _most_calls(machine: Machine, algorithm: Algorithm, call: Call) -> int:
     memory = _HOST_MEMORY if algorithm.device == "cpu" else _GPU_MEMORY
     sharing = machine.ranks if algorithm.device == "cpu" or machine.share_gpu else 1
     affordable = _SAMPLE_US / max(algorithm.cost_us(call, machine), 1e-3)
-    most = min(algorithm.max_calls, memory // (2 * call.bytes * sharing), affordable)
+    arrays = 5 if call.epilogue else 2
+    most = min(algorithm.max_calls, memory // (arrays * call.bytes * sharing), affordable)
     return CHAINED if most >= CHAINED else 1 << max(0, int(most).bit_length() - 1)
 
 

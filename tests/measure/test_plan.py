@@ -6,7 +6,7 @@ from collbench.algorithms.base import Algorithm
 from collbench.contention.traffic import Schedule
 from collbench.errors import UsageError
 from collbench.measure.plan import CHAINED, Options, make_plan, sizes
-from collbench.results.records import Call, Collective, Fabric, Mode, Support
+from collbench.results.records import Call, Cell, Collective, Fabric, Mode, Support
 from collbench.topology.graph import Node, NodeKind, Topology
 from collbench.topology.machine import Machine
 
@@ -103,3 +103,40 @@ def test_call_knows_its_elements() -> None:
 def test_listed_sizes_are_taken_as_they_are() -> None:
     plan = make_plan(Options(sizes=(43008, 14336, 14336)), HOST, [algorithm("a")])
     assert list(dict.fromkeys(cell.call.bytes for cell in plan.cells)) == [14336, 43008]
+
+
+def calls(collective: Collective, *, dtype: str = "float32", epilogue: str = "", **more: object) -> list[Call]:
+    options = Options(collective=collective, dtype=dtype, epilogue=epilogue, calls=(1,), **more)  # type: ignore[arg-type]
+    return [cell.call for cell in make_plan(options, HOST, [algorithm("a")]).cells]
+
+
+@pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL])
+def test_parts_are_of_equal_size(collective: Collective) -> None:
+    """Sizes are rounded down to a multiple of ranks x element, at least one; what reduces nothing has no op."""
+    found = calls(collective, sizes=(16, 20, 100, 1024))
+    assert [call.bytes for call in found] == [32, 96, 1024]
+    assert {call.op for call in found} == {"sum" if collective is Collective.REDUCE_SCATTER else ""}
+    assert {call.collective for call in found} == {collective}
+
+
+def test_a_barrier_has_one_size() -> None:
+    """One element per rank, whatever sizes are asked for."""
+    assert [call.bytes for call in calls(Collective.BARRIER)] == [8 * 4]
+
+
+def test_rows_to_normalise_are_whole() -> None:
+    """From 7168 elements on whole rows, below that one row of whole 16 bytes."""
+    found = calls(
+        Collective.ALL_REDUCE, dtype="bfloat16", epilogue="residual_rmsnorm", sizes=(1024, 1030, 16384, 43008)
+    )
+    assert [call.bytes for call in found] == [1024, 14336, 43008]
+    assert {call.epilogue for call in found} == {"residual_rmsnorm"}
+
+
+def test_cells_of_an_all_reduce_keep_their_names() -> None:
+    """Options without a collective give what they gave before there was a choice."""
+    cell = make_plan(Options(first_bytes=1024, calls=(1,)), HOST, [algorithm("a")]).cells[0]
+    assert cell.cell_id == "all_reduce/a/-/sum/float32/1024/8/eager/1/out/warm/-/-"
+    gather = make_plan(Options(first_bytes=1024, calls=(1,), collective=Collective.ALL_GATHER), HOST, [algorithm("a")])
+    assert gather.cells[0].cell_id == "all_gather/a/-/-/float32/1024/8/eager/1/out/warm/-/-"
+    assert Cell.from_row(gather.cells[0].row()) == gather.cells[0]

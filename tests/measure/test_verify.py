@@ -152,4 +152,13 @@ def test_the_sign_of_a_zero_counts_unless_a_runner_says_otherwise(
 def test_what_cannot_be_checked_is_not_timed() -> None:
     assert supported(Call(64, 2))
     assert not supported(Call(64, 2, op="max"))
-    assert not supported(Call(64, 2, collective=Collective.ALL_TO_ALL))
+    assert not supported(Call(64, 2, collective=Collective.P2P))
+    assert not supported(Call(64, 2, collective=Collective.ALL_TO_ALL))  # with a sum
+    assert not supported(Call(66, 4, Collective.ALL_TO_ALL, ""))  # parts of unequal size
+    assert not supported(Call(64, 2, Collective.ALL_TO_ALL, "", splits=(4, 28)))
+    assert not supported(Call(64, 2, epilogue="bias"))
+    assert not supported(Call(16384, 2, epilogue="residual_rmsnorm"))  # no whole rows
+    assert supported(Call(64, 2, Collective.ALL_TO_ALL, ""))
+    assert supported(Call(64, 2, Collective.REDUCE_SCATTER))
+    assert supported(Call(4, 2, Collective.BARRIER, ""))
+    assert supported(Call(64, 2, epilogue="residual_rmsnorm"))

@@ -20,7 +20,7 @@ def folder() -> Path:
 
 def names() -> tuple[str, ...]:
     """Names of the machines that come with collbench, sorted; empty where the folder is missing."""
-    return tuple(sorted(path.stem for path in folder().glob("*.toml")))
+    return tuple(sorted(path.stem for path in folder().glob("*.toml") if path.stem != "classes"))
 
 
 def find(name_or_path: str) -> Path:

@@ -1,0 +1,184 @@
+"""Tables of published measurements: their rows, the traffic behind each, and NCCL's own table of times."""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collbench.contention.traffic import Move, Schedule, chain, one_stage, ring, two_stage
+from collbench.errors import InvalidError, UsageError
+from collbench.results.records import Call, Mode
+from collbench.topology.graph import LinkKind, Topology
+
+__all__ = [
+    "BANDWIDTH",
+    "LATENCY",
+    "Bandwidth",
+    "Latency",
+    "nccl_choice",
+    "nccl_table_us",
+    "port_gbps",
+    "read",
+    "schedule",
+]
+
+LATENCY, BANDWIDTH = "public_latency.csv", "public_bandwidth.csv"
+
+_MOST_ROWS = 100_000
+_BASE = {"ring": {"LL": 6.6, "LL128": 14.0, "Simple": 8.4}, "tree": {"LL": 6.8, "LL128": 14.0, "Simple": 8.4}}
+_HOP = {
+    "pcie": {"ring": {"LL": 1.0, "LL128": 2.5, "Simple": 5.7}, "tree": {"LL": 1.0, "LL128": 1.9, "Simple": 4.0}},
+    "nvlink": {"ring": {"LL": 0.6, "LL128": 1.9, "Simple": 3.4}, "tree": {"LL": 0.6, "LL128": 1.25, "Simple": 4.0}},
+}
+_SHARE = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
+_TREE_SHARE = 0.92
+_WIRE = {"LL": 2.0, "LL128": 128 / 120, "Simple": 1.0}
+"""NCCL's constants in us and shares of the bandwidth: src/graph/tuning.cc, June 2026."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One row of the table of latencies."""
+
+    id: str
+    system: str
+    ranks: int
+    wiring: str
+    generation: int
+    algorithm: str
+    variant: str
+    mode: Mode
+    bytes: int
+    time_us: float
+    confidence: str
+
+    @property
+    def curve(self) -> tuple[str, int, str, str]:
+        """Rows of one curve differ in bytes only."""
+        return self.system, self.ranks, self.algorithm, self.variant
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """One row of the table of bandwidths; `solo_gbps` is that of one flow alone on the same machine."""
+
+    id: str
+    system: str
+    mechanism: str
+    direction: str
+    pattern: str
+    total_gbps: float
+    solo_gbps: float
+
+
+def read(folder: Path) -> tuple[list[Latency], list[Bandwidth], list[str]]:
+    """Rows of both tables in `folder`, and what was left out of them: a sentence each.
+
+    Raises:
+        UsageError: there is neither table.
+        InvalidError: a file cannot be read, or none of its rows is of use.
+    """
+    found = [name for name in (LATENCY, BANDWIDTH) if (folder / name).is_file()]
+    if not found:
+        raise UsageError(f"{folder}: holds neither {LATENCY} nor {BANDWIDTH}")
+    problems: list[str] = []
+    latency = [_latency(r) for r in _rows(folder / LATENCY, _latency, problems)] if LATENCY in found else []
+    bandwidth = [_bandwidth(r) for r in _rows(folder / BANDWIDTH, _bandwidth, problems)] if BANDWIDTH in found else []
+    return latency, bandwidth, problems
+
+
+def _rows(path: Path, parse: Any, problems: list[str]) -> list[Mapping[str, str]]:  # noqa: ANN401 - a function of a row
+    kept: list[Mapping[str, str]] = []
+    seen = 0
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for number, row in enumerate(csv.DictReader(file), 2):
+                seen = number - 1
+                if seen > _MOST_ROWS:
+                    raise InvalidError(f"{path}: more than {_MOST_ROWS} rows")
+                try:
+                    parse(row)
+                    kept.append(row)
+                except (KeyError, TypeError, ValueError) as error:
+                    problems.append(f"{path.name} line {number}: {type(error).__name__}: {error}; left out")
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidError(f"{path}: cannot be read: {error}") from error
+    if seen and not kept:
+        raise InvalidError(f"{path}: none of {seen} rows is of use: {problems[-1]}")
+    return kept
+
+
+def _latency(row: Mapping[str, str]) -> Latency:
+    time_us, size = float(row["time_us"]), int(float(row["bytes"]))
+    ranks = int(row["n_gpus"])
+    if not 0 < time_us < math.inf or size <= 0 or ranks < 2:  # noqa: PLR2004 - a collective has two ranks
+        raise ValueError(f"time {time_us} us, {size} bytes, {ranks} GPUs")
+    algorithm, graph = row["algo"], row["graph"]
+    eager = graph == "eager" or (algorithm == "nccl" and "eager" in graph)
+    confidence = row["notes"].partition("conf=")[2][:4].strip("; ,")
+    return Latency(
+        row["id"], row["system"], ranks, row["topology_class"], int(row["pcie_gen"] or 0), algorithm, row["variant"],
+        Mode.EAGER if eager else Mode.GRAPH, size, time_us, confidence,
+    )  # fmt: skip
+
+
+def _bandwidth(row: Mapping[str, str]) -> Bandwidth:
+    total, solo = float(row["total_GBps"]), float(row["uncontended_GBps"] or "nan")
+    if not 0 < total < math.inf:
+        raise ValueError(f"total {total} GB/s")
+    return Bandwidth(row["id"], row["system"], row["mechanism"], row["direction"], row["pattern"], total, solo)
+
+
+def port_gbps(topology: Topology) -> float:
+    """Payload of rank 0's own link."""
+    gpu = topology.gpus[0]
+    from collbench.contention.parameters import priors
+
+    known = [priors().capacity(link) for link in topology.links if link.src == gpu]
+    return max((one.value for one in known if one), default=1.0)
+
+
+def _kind(topology: Topology) -> str:
+    gpu = topology.gpus[0]
+    return "nvlink" if any(link.kind is LinkKind.NVLINK for link in topology.links if link.src == gpu) else "pcie"
+
+
+def nccl_table_us(topology: Topology, ranks: int, size: int, algorithm: str, protocol: str) -> float:
+    """NCCL's own estimate of an all-reduce on one node: base, hops, and bytes over a share of the bandwidth."""
+    kind = _kind(topology)
+    steps = 2 * (ranks - 1)
+    share = _SHARE[protocol] * (_TREE_SHARE if algorithm == "tree" else 1.0)
+    load = size * (steps / ranks if algorithm == "ring" else 2.0)
+    wire = load / (port_gbps(topology) * share) / 1e3
+    return _BASE[algorithm][protocol] + steps * _HOP[kind][algorithm][protocol] + wire
+
+
+def nccl_choice(topology: Topology, row: Latency) -> tuple[str, str]:
+    """Algorithm and protocol of a row of NCCL: what its variant says, else what NCCL's own table finds fastest."""
+    words = row.variant.replace("/", " ").replace(",", " ").replace("(", " ").replace(")", " ").split()
+    told = [p for p in ("LL", "Simple") if p in words]
+    protocols = told if len(told) == 1 else ["LL", "Simple", *(["LL128"] if _kind(topology) == "nvlink" else [])]
+    algorithms = [a for a in ("ring", "tree") if a in words] or ["ring", "tree"]
+    pairs = [(a, p) for a in algorithms for p in protocols]
+    return min(pairs, key=lambda pair: nccl_table_us(topology, row.ranks, row.bytes, *pair))
+
+
+def schedule(topology: Topology, row: Latency) -> Schedule | None:
+    """Traffic of a row's algorithm; None where nobody knows what it sends."""
+    call = Call(row.bytes, row.ranks)
+    if row.algorithm == "nccl":
+        algorithm, protocol = nccl_choice(topology, row)
+        build = ring if algorithm == "ring" else chain
+        return build(call, wire_factor=_WIRE[protocol], protocol=protocol)
+    barriers = 2 if "ca_1stage" in row.variant else 1
+    known = {
+        "oneshot-pull": lambda: one_stage(call, Move.PULL, syncs=barriers, protocol="flags"),
+        "oneshot-push": lambda: one_stage(call, Move.PUSH, syncs=1, protocol="flags"),
+        "twoshot-pull": lambda: two_stage(call, Move.PULL, protocol="flags"),
+        "twoshot-symm": lambda: two_stage(call, Move.PULL, protocol="signal pads"),
+        "oneshot-symm": lambda: one_stage(call, Move.PULL, syncs=2, protocol="signal pads"),
+        "mscclpp": lambda: one_stage(call, Move.PUSH, syncs=1, wire_factor=2.0, protocol="flag in every 8 bytes"),
+    }
+    return known[row.algorithm]() if row.algorithm in known else None

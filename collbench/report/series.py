@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from collbench.results.intervals import LEAST_LAUNCHES, interval_of_medians
 from collbench.results.records import Samples, Status
 from collbench.results.summary import clean, fold
 
 __all__ = ["LEAST_LAUNCHES", "Panel", "Point", "Series", "Spread", "panels", "spreads"]
-
-LEAST_LAUNCHES = 5
-"""Launches below which no interval is given (docs/vocabulary.md): a launch is the unit of statistics."""
 
 _PANEL_FIELDS = (
     "collective", "mode", "cadence", "op", "dtype", "world_size", "place", "buffers", "epilogue", "skew",
@@ -105,18 +103,7 @@ def spreads(samples: Iterable[Samples]) -> dict[str, Spread]:
 
 def _spread(parts: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> Spread:
     low, high = np.quantile(np.concatenate(parts), (0.25, 0.75))
-    return Spread(float(low), float(high), _interval([float(np.median(part)) for part in parts]))
-
-
-def _interval(medians: Sequence[float]) -> tuple[float, float] | None:
-    """Student's t on the logarithms of the launches' medians, 95 %."""
-    if len(medians) < LEAST_LAUNCHES or min(medians) <= 0:
-        return None
-    from scipy.stats import t
-
-    logs = np.log(medians)
-    half = float(t.ppf(0.975, len(logs) - 1)) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
-    return math.exp(float(logs.mean()) - half), math.exp(float(logs.mean()) + half)
+    return Spread(float(low), float(high), interval_of_medians([float(np.median(part)) for part in parts]))
 
 
 def panels(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> list[Panel]:

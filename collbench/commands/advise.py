@@ -1,0 +1,239 @@
+"""`collbench advise`: what each algorithm makes of a model step, from a run or from a topology alone."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from collbench.topology.graph import Topology
+    from collbench.workload import Advice, ModelTimes, RunTimes, Workload
+
+__all__ = ["add_parser", "run"]
+
+_LAUNCHES = 5
+
+
+def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "advise",
+        help="which algorithm to use for a model step, what it is worth, and the settings to paste",
+        description="Say what each algorithm makes of a model step: time per step, tokens per second, break-even of\n"
+        "speculation, what batching, fusing and rewiring save, and settings that select the winner.",
+        epilog="Times come from RUN where one is given, else from the model on --topology; the answer says which.\n"
+        "A workload is a name or a TOML file (docs/workloads.md).",
+    )
+    add = parser.add_argument
+    add("run_folder", nargs="?", metavar="RUN", type=Path, help="run folder that a sweep wrote")
+    add("--topology", metavar="FILE", help="instead of a run: a machine file, what topo --json wrote, or a name")
+    add("--workload", metavar="NAME", default="moe-61-decode", help="name or .toml file; default moe-61-decode")
+    add("--list", action="store_true", help="list the workloads that come with collbench")
+    add("--compare", metavar="FILE", help="a topology to rewire to: what it would save (by the model on both)")
+    add("--nproc", type=int, metavar="N", help="ranks on --topology; default one per GPU")
+    add("--json", action="store_true", help="print the advice as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry it out; gives the exit code.
+
+    Raises:
+        UsageError: options that contradict each other or name nothing.
+        InvalidError: a run, topology or workload that cannot be used.
+    """
+    from collbench.errors import UsageError
+    from collbench.workload import advise, find, load
+
+    if args.list:
+        return _list()
+    if (args.run_folder is None) == (args.topology is None):
+        raise UsageError("advise: give a run folder, or --topology FILE for the model")
+    if args.run_folder is not None and (args.compare or args.nproc):
+        raise UsageError("--compare and --nproc go with --topology: a run has its machine and its ranks")
+    workload = load(find(args.workload))
+    baseline = load(find(workload.speculation.baseline)) if workload.speculation else None
+    advice = advise(workload, _times(args), baseline)
+    rewired = advise(workload, _model(args.compare, args.nproc), baseline) if args.compare else None
+    if args.json:
+        _print_json(advice, rewired)
+    else:
+        _print_text(workload, advice, rewired, args.compare or "")
+    return 0
+
+
+def _list() -> int:
+    from collbench.workload import find, load, names
+
+    width = max(map(len, names()))
+    for name in names():
+        print(f"{name:<{width}}  {load(find(name)).summary}")
+    return 0
+
+
+def _times(args: argparse.Namespace) -> "RunTimes | ModelTimes":
+    from collbench.results.store import RunFolder
+    from collbench.workload import RunTimes
+
+    if args.run_folder is None:
+        return _model(args.topology, args.nproc)
+    folder = RunFolder.open(args.run_folder)
+    return RunTimes(folder.run, folder.samples())
+
+
+def _model(name: str, ranks: int | None) -> "ModelTimes":
+    from collbench.workload import ModelTimes
+
+    return ModelTimes(_topology(name), ranks)
+
+
+def _topology(name: str) -> "Topology":
+    import json
+
+    from collbench.topology import catalog
+    from collbench.topology.graph import Topology, TopologyError
+
+    path = catalog.find(name)
+    if path.suffix != ".json":
+        return catalog.load(path)
+    try:
+        return Topology.from_dict(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise TopologyError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise TopologyError(f"{path}: no topology: {error}") from error
+
+
+def _print_json(advice: "Advice", rewired: "Advice | None") -> None:
+    import json
+
+    from collbench.results.records import SCHEMA
+
+    data: dict[str, Any] = {"schema": SCHEMA, "kind": "advice", **advice.as_dict()}
+    data["rewired"] = rewired.as_dict() if rewired else None
+    print(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _print_text(workload: "Workload", advice: "Advice", rewired: "Advice | None", other: str) -> None:
+    origin = "measured" if advice.source == "run" else "predicted by the model; nothing was measured"
+    print(f"{workload.name}: {workload.summary}")
+    print(f"{advice.ranks} ranks, fabric {advice.fabric}, times {origin}")
+    if advice.source == "run":
+        intervals = advice.launches >= _LAUNCHES
+        print("Intervals: 95 %, from launches." if intervals else _no_interval(advice.launches))
+    else:
+        print("Intervals: the model's nominal 90 %.")
+    for batch in advice.batches:
+        print()
+        _print_steps(advice, batch)
+    _print_worth(advice)
+    _print_rewired(advice, rewired, other)
+    _print_settings(advice)
+    for text in (*advice.cautions, *advice.missing):
+        _wrap(f"{text}.")
+
+
+def _no_interval(launches: int) -> str:
+    from collbench.results.intervals import NO_INTERVAL
+
+    return f"{NO_INTERVAL}." if launches == 1 else f"no interval: {launches} launches, {_LAUNCHES} are needed."
+
+
+def _print_steps(advice: "Advice", batch: int) -> None:
+    from collbench.units import format_us
+
+    steps = [step for step in advice.steps if step.batch == batch]
+    sizes = list(steps[0].call_us)
+    lines = [["algorithm", *(f"us at {size}" for size in sizes), "comm ms/step", "step ms", "interval", "tokens/s"]]
+    for step in steps:
+        span = "-" if step.interval_us is None else "-".join(f"{us / 1e3:.2f}" for us in step.interval_us)
+        lines.append([
+            step.algorithm, *(format_us(step.call_us[size]) for size in sizes), f"{step.comm_us / 1e3:.2f}",
+            f"{step.step_us / 1e3:.2f}", span, f"{step.tokens_per_s:.1f}",
+        ])  # fmt: skip
+    print(f"batch {batch}")
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [f"{line[0]:<{widths[0]}}", *(f"{t:>{w}}" for t, w in zip(line[1:], widths[1:], strict=True))]
+        print("  ".join(cells))
+    for how in dict.fromkeys(step.how for step in steps if step.how):
+        print(f"times {how}")
+
+
+def _print_worth(advice: "Advice") -> None:
+    from collbench.units import format_us
+
+    print()
+    for batch in advice.batches:
+        steps = [step for step in advice.steps if step.batch == batch]
+        best, slow = steps[0], _default(steps)
+        if slow is not None and slow is not best:
+            _wrap(
+                f"Batch {batch}: {best.algorithm} instead of {slow.algorithm} saves "
+                f"{(slow.step_us - best.step_us) / 1e3:.2f} ms per step, {_gain(best.step_us, slow.step_us)} tokens/s."
+            )
+        if batch in advice.fusion_us:
+            saved = advice.fusion_us[batch]
+            _wrap(
+                f"Batch {batch}: fusing RMSNorm into the collective saves about {saved / 1e3:.2f} ms per step, "
+                f"{_gain(best.step_us - saved, best.step_us)} tokens/s."
+            )
+    for one in advice.coalescing:
+        verb = "saves" if one.saved_us > 0 else "costs"
+        _wrap(
+            f"Batch {one.batch}: joining {one.k} calls of {one.algorithm} into one {verb} "
+            f"{abs(one.saved_us) / 1e3:.2f} ms per step, where calls do not wait for each other's results."
+        )
+    for point in advice.break_even[:1]:
+        pays = "it does" if point.pays else "it does not"
+        room = f"less than {format_us(point.us)} us" if point.us > 0 else "less than nothing: it never pays"
+        _wrap(
+            f"Speculation pays if an all-reduce of {point.bytes} bytes costs {room} at {point.accepted_tokens:g} "
+            f"accepted tokens: {pays} with {point.algorithm}, which takes {format_us(point.now_us)} us."
+        )
+
+
+def _default(steps: Sequence[Any]) -> Any:  # noqa: ANN401 - a Step or None
+    """What a server runs if nobody sets anything: NCCL, by its own choice where that was measured."""
+    names = ("nccl_auto", "nccl_ring_ll", "nccl_all_to_all")
+    return next((step for name in names for step in steps if step.algorithm == name), None)
+
+
+def _gain(fast_us: float, slow_us: float) -> str:
+    return f"{100 * (slow_us / fast_us - 1):+.1f} %" if fast_us > 0 else "-"
+
+
+def _print_rewired(advice: "Advice", rewired: "Advice | None", other: str) -> None:
+    if rewired is None:
+        return
+    for batch in (batch for batch in advice.batches if batch in rewired.batches):
+        before, after = advice.best(batch), rewired.best(batch)
+        _wrap(
+            f"Batch {batch}: rewired as {other}, the best is {after.algorithm} at {after.step_us / 1e3:.2f} ms per "
+            f"step instead of {before.algorithm} at {before.step_us / 1e3:.2f}, "
+            f"{_gain(after.step_us, before.step_us)} tokens/s."
+        )
+
+
+def _print_settings(advice: "Advice") -> None:
+    print()
+    best = advice.steps[0].algorithm
+    if not advice.settings:
+        _wrap(f"No setting of a server is known here that selects {best} or any of the others.")
+        return
+    if advice.servable != best:
+        _wrap(f"No setting is known that selects {best}; the fastest with one is {advice.servable}.")
+    print(f"To use {advice.servable}:")
+    for one in advice.settings:
+        note = f"   # {one.note}" if one.note else ""
+        print(f"  {one.text}   ({one.where} {one.release}){note}")
+
+
+def _wrap(text: str) -> None:
+    import shutil
+    import textwrap
+
+    width = max(60, shutil.get_terminal_size((120, 24)).columns)
+    print(textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False))

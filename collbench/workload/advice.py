@@ -1,0 +1,235 @@
+"""Advice: what each algorithm makes of a model step, what speculation, batching, fusing and rewiring are worth."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from collbench.errors import InvalidError
+from collbench.results.records import Collective, Fabric
+from collbench.workload.catalog import Calls, Workload
+from collbench.workload.settings import Setting, settings_of
+from collbench.workload.times import CallTime, Times
+
+__all__ = ["CAUTION", "Advice", "BreakEven", "Coalescing", "Step", "advise"]
+
+CAUTION = (
+    "Isolated microseconds do not carry over to tokens one to one: ranks arrive at different times in a server, and a "
+    "gain of 44 us per all-reduce in a benchmark was seen to be 9 us there. Take tokens per second as an order of "
+    "magnitude, and measure the server"
+)
+_NO_LINKS = {
+    Fabric.HOST: "the ranks were processes on the CPU", Fabric.SHARED_GPU: "the ranks shared one GPU, without links",
+}  # fmt: skip
+_JOINED = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One algorithm on one step. `interval` is of `step_us`, None without one; `how` says where times are not exact."""
+
+    batch: int
+    algorithm: str
+    call_us: Mapping[int, float]
+    comm_us: float
+    step_us: float
+    tokens_per_s: float
+    interval_us: tuple[float, float] | None
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """Speculation pays while a call of `bytes` costs less than `us`; `now_us` is what it costs with `algorithm`."""
+
+    algorithm: str
+    bytes: int
+    us: float
+    now_us: float
+    accepted_tokens: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether it does now."""
+        return self.now_us < self.us
+
+
+@dataclass(frozen=True, slots=True)
+class Coalescing:
+    """What joining k independent calls into one saves per step, if all of them could be joined."""
+
+    batch: int
+    algorithm: str
+    k: int
+    saved_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Everything for one workload. Steps stand by batch, fastest first; `servable` is the fastest with settings."""
+
+    workload: str
+    source: str
+    ranks: int
+    fabric: Fabric
+    launches: int
+    steps: tuple[Step, ...]
+    fusion_us: Mapping[int, float]
+    coalescing: tuple[Coalescing, ...]
+    break_even: tuple[BreakEven, ...]
+    servable: str
+    settings: tuple[Setting, ...]
+    missing: tuple[str, ...]
+    cautions: tuple[str, ...]
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def best(self, batch: int) -> Step:
+        """The fastest step of a batch size."""
+        return next(step for step in self.steps if step.batch == batch)
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes that there are steps of."""
+        return tuple(dict.fromkeys(step.batch for step in self.steps))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form; the steps are the rows."""
+        data = asdict(self) | {"fabric": str(self.fabric)}
+        return {"rows": data.pop("steps"), **data}
+
+
+def advise(workload: Workload, times: Times, baseline: Workload | None = None) -> Advice:
+    """Work out what each algorithm makes of the workload; `baseline` is the one without speculation.
+
+    Raises:
+        InvalidError: there is no time of any call that the workload makes.
+    """
+    missing: list[str] = []
+    steps = [step for batch in workload.batches for step in _steps(workload, times, batch, missing)]
+    if not steps:
+        raise InvalidError(f"nothing to advise on {workload.name}: {missing[0] if missing else 'no algorithm'}")
+    servable, settings = _servable(steps, times)
+    return Advice(
+        workload=workload.name, source=times.source, ranks=times.ranks, fabric=times.fabric, launches=times.launches,
+        steps=tuple(steps), fusion_us=_fusion(workload, steps), coalescing=tuple(_coalescing(workload, times, steps)),
+        break_even=tuple(_break_even(workload, baseline, times, steps)) if baseline else (), servable=servable,
+        settings=settings, missing=tuple(dict.fromkeys(missing)), cautions=_cautions(times),
+        sources=dict(workload.sources or {}),
+    )  # fmt: skip
+
+
+def _steps(workload: Workload, times: Times, batch: int, missing: list[str]) -> list[Step]:
+    """Steps of one batch size. Of several collectives, each algorithm of the first meets the best of the others."""
+    kinds = list(dict.fromkeys(calls.collective for calls in workload.calls))
+    found = {kind: _sums(workload, times, batch, kind, missing) for kind in kinds}
+    if not all(found.values()):
+        return []
+    first, *others = kinds
+    rest = [min(found[kind], key=lambda one: one[1].us) for kind in others]
+    steps = []
+    for name, total, per_call in found[first]:
+        parts = [total, *(one[1] for one in rest)]
+        names = " + ".join([name, *(one[0] for one in rest)])
+        steps.append(_step(workload, times, batch, names, parts, per_call))
+    return sorted(steps, key=lambda step: (step.step_us, step.algorithm))
+
+
+_Sum = tuple[str, CallTime, dict[int, float]]
+
+
+def _sums(workload: Workload, times: Times, batch: int, kind: Collective, missing: list[str]) -> list[_Sum]:
+    """Per algorithm of a collective: time of all its calls in a step, and of one call by size."""
+    calls = [one for one in workload.calls if one.collective is kind]
+    found: list[_Sum] = []
+    names = times.algorithms(kind)
+    if not names:
+        missing.append(f"there is no {kind} in the {times.source}")
+    for name in names:
+        known = [(one, times.at(name, kind, workload.bytes_of(one, batch))) for one in calls]
+        have = [(one, time) for one, time in known if time is not None]
+        if len(have) < len(calls):
+            sizes = ", ".join(str(workload.bytes_of(one, batch)) for one, time in known if time is None)
+            missing.append(f"{name}: no time at {sizes} bytes")
+            continue
+        found.append((name, _added(have), {workload.bytes_of(one, batch): time.us for one, time in have}))
+    return found
+
+
+def _added(parts: Sequence[tuple[Calls, CallTime]]) -> CallTime:
+    """Times of all calls of a step; their errors are taken as common to all calls, which is the careful way."""
+    us = math.fsum(one.count * time.us for one, time in parts)
+    interval = None
+    if all(time.interval_us for _, time in parts):
+        low, high = (math.fsum(one.count * (time.interval_us or (0, 0))[i] for one, time in parts) for i in (0, 1))
+        interval = (low, high)
+    return CallTime(us, interval, ", ".join(dict.fromkeys(time.how for _, time in parts if time.how)))
+
+
+def _step(
+    workload: Workload, times: Times, batch: int, name: str, parts: Sequence[CallTime], per_call: dict[int, float]
+) -> Step:
+    comm = math.fsum(part.us for part in parts)
+    step = comm + workload.other_at(batch)
+    interval = None
+    if all(part.interval_us for part in parts):
+        low, high = (math.fsum((part.interval_us or (0, 0))[i] for part in parts) for i in (0, 1))
+        interval = (low + workload.other_at(batch), high + workload.other_at(batch))
+    how = ", ".join(dict.fromkeys(part.how for part in parts if part.how))
+    return Step(batch, name, per_call, comm, step, workload.tokens_at(batch, times.ranks) / step * 1e6, interval, how)
+
+
+def _fusion(workload: Workload, steps: Iterable[Step]) -> dict[int, float]:
+    """Microseconds that fusing saves per step, by batch size."""
+    count = sum(calls.count for calls in workload.calls)
+    return {step.batch: workload.fusion_us * count for step in steps} if workload.fusion_us else {}
+
+
+def _coalescing(workload: Workload, times: Times, steps: Sequence[Step]) -> Iterable[Coalescing]:
+    """For the fastest algorithm of each batch: k calls in one, where the joined size has a time."""
+    if len(workload.calls) != 1:
+        return
+    (calls,) = workload.calls
+    for batch in dict.fromkeys(step.batch for step in steps):
+        best = next(step for step in steps if step.batch == batch)
+        size = workload.bytes_of(calls, batch)
+        for k in _JOINED:
+            joined = times.at(best.algorithm, calls.collective, k * size)
+            if joined is not None:
+                saved = calls.count * (best.call_us[size] - joined.us / k)
+                yield Coalescing(batch, best.algorithm, k, saved)
+
+
+def _break_even(workload: Workload, baseline: Workload, times: Times, steps: Sequence[Step]) -> Iterable[BreakEven]:
+    """Time of a verify call at which speculation gives as many tokens per second as plain decoding, per algorithm."""
+    speculation = workload.speculation
+    if speculation is None or len(workload.calls) != 1:
+        return
+    (calls,) = workload.calls
+    batch = workload.batches[0]
+    plain = {step.algorithm: step for step in _steps(baseline, times, batch, [])}
+    for step in steps:
+        if step.batch == batch and step.algorithm in plain:
+            per_token = plain[step.algorithm].step_us * batch / baseline.tokens_at(batch, times.ranks)
+            room = speculation.accepted_tokens * per_token - workload.other_at(batch)
+            size = workload.bytes_of(calls, batch)
+            yield BreakEven(step.algorithm, size, room / calls.count, step.call_us[size], speculation.accepted_tokens)
+
+
+def _servable(steps: Sequence[Step], times: Times) -> tuple[str, tuple[Setting, ...]]:
+    """The fastest algorithm of the first batch that a server can be told to use, and how."""
+    for step in steps:
+        settings = settings_of(step.algorithm, times.fabric, times.ranks) if step.batch == steps[0].batch else ()
+        if settings:
+            return step.algorithm, settings
+    return "", ()
+
+
+def _cautions(times: Times) -> tuple[str, ...]:
+    found = [CAUTION]
+    if times.fabric in _NO_LINKS:
+        found.append(f"Fabric {times.fabric}: {_NO_LINKS[times.fabric]}; tokens per second of a server do not follow")
+    if times.source == "model":
+        found.append("Nothing was measured: times are the model's, whose parameters are assumptions until calibrated")
+    elif str(times.mode) != "graph":
+        found.append("The run has no captured cells: launch cost of the host is in every call, and servers capture")
+    return tuple(found)

@@ -1,0 +1,78 @@
+"""`collbench advise` as users meet it."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collbench.results.records import Mode
+from collbench.testing import synthetic_run
+
+Shell = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_from_a_topology_alone(collbench: Shell) -> None:
+    """Says that it is the model, gives break-even, settings and the warning."""
+    words = ("--topology", "two-flat-gen5-switches", "--workload", "eagle3-verify")
+    done = collbench("advise", *words, "--compare", "nvswitch-8gpu")
+    assert (done.returncode, done.stderr) == (0, "")
+    text = " ".join(done.stdout.split())
+    told = ("nothing was measured", "Speculation pays if an all-reduce of 43008 bytes", "rewired as nvswitch-8gpu")
+    assert [part for part in (*told, "To use", "do not carry over") if part not in text] == []
+
+
+def test_from_a_run(collbench: Shell, tmp_path: Path) -> None:
+    """Says that it was measured, and that one launch gives no interval."""
+    run = synthetic_run(tmp_path / "run", costs={"nccl_ring_ll": (20.0, 0.1), "push": (4.0, 0.5)}, modes=(Mode.GRAPH,))
+    done = collbench("advise", str(run.path), "--workload", "moe-61-decode")
+    assert done.returncode == 0, done.stderr
+    assert "measured" in done.stdout
+    assert "no interval: one launch" in done.stdout
+    assert "push instead of nccl_ring_ll saves" in done.stdout
+
+
+def test_json(collbench: Shell) -> None:
+    done = collbench("advise", "--topology", "two-flat-gen5-switches", "--workload", "dense-80-decode", "--json")
+    data = json.loads(done.stdout)
+    assert (data["schema"], data["kind"], data["source"]) == ("collbench/1", "advice", "model")
+    assert {row["batch"] for row in data["rows"]} == {1, 8, 32, 128}
+    assert {"algorithm", "step_us", "tokens_per_s", "interval_us", "comm_us"} <= set(data["rows"][0])
+
+
+def test_the_list(collbench: Shell) -> None:
+    assert "eagle3-verify" in collbench("advise", "--list").stdout
+
+
+NEGATIVE = """
+schema = "collbench/1"
+name = "bad"
+summary = "s"
+source = "s"
+batches = [1]
+step = {other_us = -5.0, source = "s"}
+calls = [{collective = "all_reduce", count = 1, bytes_per_token = 1024}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ((), 2, "a run folder, or --topology"),
+        (("run", "--topology", "nvswitch-8gpu"), 2, "a run folder, or --topology"),
+        (("missing",), 2, "missing"),
+        (("--topology", "nowhere"), 2, "no machine file"),
+        (("--topology", "nvswitch-8gpu", "--workload", "nothing"), 2, "no workload"),
+        (("--topology", "nvswitch-8gpu", "--workload", "bad.toml"), 3, "other_us -5.0"),
+        (("--topology", "nvswitch-8gpu", "--nproc", "9"), 2, "9 ranks"),
+        (("missing", "--compare", "nvswitch-8gpu"), 2, "go with --topology"),
+        (("--topology", "broken.json"), 3, "broken.json"),
+    ],
+)
+def test_bad_input_is_one_line(words: tuple[str, ...], code: int, told: str, collbench: Shell, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(NEGATIVE)
+    (tmp_path / "broken.json").write_text("{")
+    done = collbench("advise", *words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert told in done.stderr

@@ -1,0 +1,176 @@
+"""Advice worked out by hand: step times, intervals, break-even, joining, settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.errors import InvalidError
+from collbench.results.records import Collective, Fabric, Mode
+from collbench.results.store import RunFolder
+from collbench.testing import synthetic_run
+from collbench.topology import catalog
+from collbench.workload import ModelTimes, RunTimes, Workload, advise, find, load
+from collbench.workload.advice import CAUTION
+from collbench.workload.catalog import Calls, Speculation
+from collbench.workload.settings import settings_of
+from collbench.workload.times import CallTime
+
+ALL_REDUCE, ALL_TO_ALL = Collective.ALL_REDUCE, Collective.ALL_TO_ALL
+
+
+class Known:
+    """Times that are known: a + b per KiB, by algorithm."""
+
+    source, mode, launches, ranks = "run", Mode.GRAPH, 5, 8
+
+    def __init__(
+        self, costs: Mapping[str, tuple[float, float]], kind: Collective = ALL_REDUCE, fabric: Fabric = Fabric.PCIE
+    ) -> None:
+        self.costs, self.kind, self.fabric = costs, kind, fabric
+
+    def algorithms(self, collective: Collective) -> Sequence[str]:
+        return list(self.costs) if collective is self.kind else []
+
+    def at(self, algorithm: str, collective: Collective, size_bytes: int) -> CallTime | None:
+        if size_bytes > 1 << 20:
+            return None
+        a, b = self.costs[algorithm]
+        us = a + b * size_bytes / 1024
+        return CallTime(us, (0.9 * us, 1.1 * us))
+
+
+COSTS = {"nccl_ring_ll": (20.0, 0.1), "push": (4.0, 0.5)}
+DECODE = Workload("decode", "", (1, 4), (Calls(ALL_REDUCE, 100, 10240),), 8000.0, 100.0, fusion_us=1.0)
+VERIFY = replace(
+    DECODE, name="verify", batches=(1,), tokens_per_sequence=3, speculation=Speculation("decode", 2, 2.0, 500.0, "")
+)
+
+
+def test_a_step_is_its_calls_and_the_rest() -> None:
+    """Batch 1: 100 calls of 10 KiB and 8,100 us; tokens per second from that; fastest first."""
+    advice = advise(DECODE, Known(COSTS))
+    push, ring = (step for step in advice.steps if step.batch == 1)
+    assert (push.algorithm, ring.algorithm) == ("push", "nccl_ring_ll")
+    assert push.comm_us == pytest.approx(100 * 9)
+    assert push.step_us == pytest.approx(9000)
+    assert push.tokens_per_s == pytest.approx(1e6 / 9000)
+    assert push.interval_us == pytest.approx((8100 + 810, 8100 + 990))
+    assert ring.step_us == pytest.approx(8100 + 100 * 21)
+    assert advice.best(4).tokens_per_s == pytest.approx(4 / (8400 + 100 * 24.0) * 1e6)
+
+
+def test_break_even_is_where_both_give_the_same() -> None:
+    """At the break-even time, tokens per second with and without speculation agree."""
+    advice = advise(VERIFY, Known(COSTS), DECODE)
+    point = next(one for one in advice.break_even if one.algorithm == "push")
+    plain = advise(DECODE, Known(COSTS)).best(1)
+    step = 100 * point.us + VERIFY.other_at(1)
+    assert 2.0 / step * 1e6 == pytest.approx(plain.tokens_per_s)
+    assert point.now_us == pytest.approx(4 + 15)
+    assert point.pays is (advice.best(1).tokens_per_s > plain.tokens_per_s)
+
+
+def test_speculation_that_never_pays_has_a_negative_break_even() -> None:
+    slow = replace(VERIFY, other_us=50_000.0)
+    assert advise(slow, Known(COSTS), DECODE).break_even[0].us < 0
+    assert not advise(slow, Known(COSTS), DECODE).break_even[0].pays
+
+
+def test_joining_and_fusing() -> None:
+    """Joining k calls saves the fixed part of all but one of each k."""
+    advice = advise(replace(DECODE, batches=(1,)), Known(COSTS))
+    saved = {one.k: one.saved_us for one in advice.coalescing}
+    assert saved == pytest.approx({2: 100 * 4 / 2, 4: 100 * 4 * 3 / 4, 8: 100 * 4 * 7 / 8})
+    assert advice.fusion_us == {1: 100.0}
+
+
+def test_several_collectives_meet_the_best_of_the_others() -> None:
+    both = replace(DECODE, calls=(*DECODE.calls, Calls(ALL_TO_ALL, 10, 1024)), batches=(1,))
+    with pytest.raises(InvalidError, match="no all_to_all in the run"):
+        advise(both, Known(COSTS))
+    twice = replace(DECODE, calls=(*DECODE.calls, Calls(ALL_REDUCE, 10, 1024)), batches=(1,))
+    assert advise(twice, Known(COSTS)).best(1).comm_us == pytest.approx(900 + 10 * 4.5)
+
+
+def test_what_has_no_time_is_named() -> None:
+    """A size beyond those measured is no reason to guess."""
+    advice = advise(replace(DECODE, batches=(1, 200)), Known(COSTS))
+    assert advice.batches == (1,)
+    assert any("2048000 bytes" in text for text in advice.missing)
+    with pytest.raises(InvalidError, match="nothing to advise"):
+        advise(replace(DECODE, batches=(200,)), Known(COSTS))
+
+
+def test_cautions() -> None:
+    """The warning about micro-benchmarks is always there; a fabric without links is named."""
+    assert advise(DECODE, Known(COSTS)).cautions == (CAUTION,)
+    told = advise(DECODE, Known(COSTS, fabric=Fabric.SHARED_GPU)).cautions
+    assert "shared one GPU" in told[1]
+
+
+def test_settings_name_their_releases() -> None:
+    """What is gated off on this fabric has none; what no server has has none; the fastest that has some is chosen."""
+    assert settings_of("push", Fabric.PCIE, 8) == ()
+    assert settings_of("vllm_one_stage", Fabric.PCIE, 8) == ()
+    assert settings_of("vllm_one_stage", Fabric.NVLINK, 8)[0].text == "VLLM_CUSTOM_ALLREDUCE_ALGO=1stage"
+    assert settings_of("flashinfer_pcie_push", Fabric.PCIE, 6) == ()
+    ring = settings_of("nccl_ring_ll", Fabric.PCIE, 8)
+    assert ring[0].text == 'NCCL_ALGO="allreduce:ring" NCCL_PROTO="allreduce:LL"'
+    assert all(setting.release for setting in ring)
+    advice = advise(DECODE, Known(COSTS))
+    assert (advice.servable, bool(advice.settings)) == ("nccl_ring_ll", True)
+    assert settings_of("host_ring", Fabric.HOST, 8) == ()
+
+
+def test_times_of_a_run_come_from_its_cells(tmp_path: Path) -> None:
+    """Graph before eager, the longest chain, the truth behind the samples, intervals from 5 launches."""
+    made = synthetic_run(
+        tmp_path / "run", costs={"push": (4.0, 0.5)}, modes=(Mode.EAGER, Mode.GRAPH), launches=5, sizes=(1024, 4096)
+    )
+    folder = RunFolder.open(made.path)
+    times = RunTimes(folder.run, folder.samples())
+    truth = next(
+        made.truth_us[c.cell_id] for c in made.run.cells if (c.mode, c.calls, c.call.bytes) == ("graph", 122, 1024)
+    )
+    found = times.at("push", ALL_REDUCE, 1024)
+    assert found is not None
+    assert found.us == pytest.approx(truth, rel=0.03)
+    assert found.interval_us is not None
+    assert found.interval_us[0] < found.us < found.interval_us[1]
+    between = times.at("push", ALL_REDUCE, 2560)
+    ends = [times.at("push", ALL_REDUCE, size) for size in (1024, 4096)]
+    assert between is not None
+    assert between.us == pytest.approx(sum(end.us for end in ends if end) / 2)
+    assert between.how == "between 1024 and 4096 bytes"
+    assert times.at("push", ALL_REDUCE, 512) is None
+    assert times.at("push", ALL_REDUCE, 8192) is None
+    assert times.at("strange", ALL_REDUCE, 1024) is None
+
+
+def test_one_launch_has_no_interval(tmp_path: Path) -> None:
+    folder = RunFolder.open(synthetic_run(tmp_path / "run").path)
+    times = RunTimes(folder.run, folder.samples())
+    advice = advise(replace(DECODE, batches=(1,)), times)
+    assert (advice.launches, {step.interval_us for step in advice.steps}) == (1, {None})
+
+
+def test_a_run_without_an_ok_cell_is_refused(tmp_path: Path) -> None:
+    from collbench.results.records import Status
+
+    made = synthetic_run(tmp_path / "run", costs={"a": (1.0, 1.0)}, failing={"a": (Status.CRASHED, "it died")})
+    folder = RunFolder.open(made.path)
+    with pytest.raises(InvalidError, match="no cell that ended ok"):
+        RunTimes(folder.run, folder.samples())
+
+
+@pytest.mark.parametrize("name", ["moe-61-decode", "expert-parallel-decode"])
+def test_the_model_advises_on_a_topology_alone(name: str) -> None:
+    """Every batch has steps with intervals, and the answer says that nothing was measured."""
+    times = ModelTimes(catalog.load(catalog.find("two-flat-gen5-switches")))
+    workload = load(find(name))
+    advice = advise(workload, times)
+    assert (advice.source, advice.batches, advice.ranks) == ("model", workload.batches, 8)
+    assert all(step.interval_us and step.interval_us[0] < step.step_us < step.interval_us[1] for step in advice.steps)
+    assert any("Nothing was measured" in text for text in advice.cautions)

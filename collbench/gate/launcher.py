@@ -45,12 +45,11 @@ class Launcher:
         Raises:
             InvalidError: it could not be started, or did not end in time; it is ended with all that it started.
         """
-        # the tether runs in our environment; env(1) behind it gives the command the side's own and nothing else
+        # the tether is ours, wherever it is started (-P), and runs in our environment; env(1) behind it gives the
+        # command the side's own and nothing else
+        tether = (sys.executable, "-P", "-m", "collbench.gate.tether", str(os.getpid()))
         variables = (f"{name}={value}" for name, value in self.environment.items())
-        command = [
-            sys.executable, "-m", "collbench.gate.tether", str(os.getpid()), "env", "-i", *variables, *self.command,
-            *words,
-        ]  # fmt: skip
+        command = [*tether, "env", "-i", *variables, *self.command, *words]
         with log.open("wb") as errors:
             process = subprocess.Popen(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,

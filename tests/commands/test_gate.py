@@ -1,0 +1,214 @@
+"""`collbench gate` and its neighbours as a user calls them: exit codes, files, one line for every error."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from junitparser import JUnitXml
+
+from collbench.cli import main
+from collbench.gate.baseline import dump, read
+from collbench.gate.sides import SessionSpread
+from collbench.testing import host_machine, synthetic_run
+
+Shell = Callable[..., subprocess.CompletedProcess[str]]
+COSTS = {"host_ring": (46.0, 0.12), "host_tree": (24.0, 0.30)}
+
+
+def a_run(path: Path, slower: float = 1.0, **settings: Any) -> str:
+    """A run folder of 4 cells and 6 launches, in which host_ring takes this part of its time."""
+    us, kib = COSTS["host_ring"]
+    costs = COSTS | {"host_ring": (us * slower, kib * slower)}
+    known: dict[str, Any] = {"costs": costs, "sizes": (1024, 65536), "calls": (1,), "launches": 6, "iterations": 20}
+    return str(synthetic_run(path, **(known | settings)).path)
+
+
+@pytest.fixture
+def baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """A baseline file with a spread of 0.5 % from ten occasions."""
+    path = tmp_path / "baseline.json"
+    assert main(["baseline", "save", a_run(tmp_path / "base"), "--to", str(path)]) == 0
+    path.write_text(dump(read(path), SessionSpread(0.005, 10)), encoding="utf-8")
+    capsys.readouterr()
+    return str(path)
+
+
+@pytest.mark.parametrize(("slower", "code"), [(1.0, 0), (1.5, 1), (0.6, 0)])
+def test_a_stored_baseline_gives_the_exit_code(
+    slower: float, code: int, baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path / "now", slower, seed=1)
+
+    assert main(["gate", baseline, run]) == code
+
+    slow = [line for line in capsys.readouterr().out.splitlines() if line.startswith("REGRESSED ")]
+    assert [line.split()[1] for line in slow] == ["host_ring"] * (2 if code else 0)
+
+
+def test_every_file_is_written_and_agrees(baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path / "now", 1.5, seed=1)
+    files = {name: tmp_path / f"out.{name}" for name in ("json", "xml", "md", "html")}
+
+    code = main([
+        "gate", baseline, run, "--json", "--json-file", str(files["json"]), "--junit", str(files["xml"]), "--markdown",
+        str(files["md"]), "--html", str(files["html"]), "--annotations",
+    ])  # fmt: skip
+
+    out, err = capsys.readouterr()
+    assert code == 1
+    assert json.loads(out) == json.loads(files["json"].read_text())
+    assert JUnitXml.fromstring(files["xml"].read_bytes()).failures == 2
+    assert "### collbench gate: REGRESSED" in files["md"].read_text()
+    assert err.count("::error title=collbench%3A REGRESSED host_ring") == 2
+    page = files["html"].read_text()
+    assert page.count("<tr>") == 5
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_warn_only_prints_and_passes_but_never_hides_an_invalid_comparison(
+    baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow, other = a_run(tmp_path / "slow", 1.5), a_run(tmp_path / "other", sizes=(1024,))
+
+    assert main(["gate", baseline, slow, "--warn-only"]) == 0
+    assert "REGRESSED" in capsys.readouterr().out
+    assert main(["gate", baseline, other, "--warn-only"]) == 3
+
+
+def test_two_run_folders_without_a_spread_are_inconclusive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gate", a_run(tmp_path / "a"), a_run(tmp_path / "b", 2.0)]
+
+    assert (main(words), main([*words, "--strict"])) == (0, 4)
+    assert "no between_session_sd in the base" in capsys.readouterr().out
+
+
+def test_another_machine_is_invalid_and_the_files_say_so(
+    baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path / "now", machine=host_machine(8, p2p="ok"))
+    junit = tmp_path / "out.xml"
+
+    assert main(["gate", baseline, run, "--junit", str(junit), "--annotations"]) == 3
+
+    out, err = capsys.readouterr()
+    assert "fault: p2p differs: none in the base, ok now; --allow-mismatch p2p" in out
+    assert err.startswith("::error title=collbench%3A no verdict::p2p differs")
+    assert JUnitXml.fromstring(junit.read_bytes()).errors == 5
+    assert main(["gate", baseline, run, "--allow-mismatch", "p2p"]) == 0
+
+
+def test_a_damaged_file_is_one_line_and_still_reaches_junit(baseline: str, tmp_path: Path, collbench: Shell) -> None:
+    path = Path(baseline)
+    path.write_text(path.read_text()[:-30], encoding="utf-8")
+
+    done = collbench("gate", baseline, a_run(tmp_path / "now"), "--junit", "out.xml", "--markdown", "out.md")
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert done.stderr.startswith(f"collbench: {baseline}: not JSON")
+    assert JUnitXml.fromfile(str(tmp_path / "out.xml")).errors == 1
+    assert "INVALID" in (tmp_path / "out.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gate",), ("gate", "one"), ("gate", "--paired"), ("gate", "a", "b", "--baseline", "env:A=1"),
+        ("gate", "--paired", "--baseline", "x", "--candidate", "y"), ("gate", "no", "such"),
+        ("gate", "a", "b", "--blocks", "3"), ("gate", "a", "b", "--blocks", "x"), ("gate", "a", "b", "--alpha", "2"),
+        ("gate", "a", "b", "--allow-mismatch", "fabric"), ("baseline", "save", "no-run"), ("baseline", "forget", "x"),
+        ("calibrate-gate", "no-run"), ("export", "no-run", "--format", "bmf"), ("export", "no-run", "--format", "xml"),
+        ("compare", "no-run", "no-run"),
+    ],
+)  # fmt: skip
+def test_a_wrong_call_is_code_2_and_one_line(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(list(words))
+    except SystemExit as stop:
+        code = int(str(stop.code))
+
+    out, err = capsys.readouterr()
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_baseline_is_saved_shown_updated_and_nothing_private_is_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "b.json"
+    old, new = a_run(tmp_path / "old"), a_run(tmp_path / "new", 1.5)
+
+    assert main(["baseline", "save", old, "--to", str(path)]) == 0
+    assert main(["baseline", "save", old, "--to", str(path)]) == 2
+    before = path.read_text()
+    assert main(["baseline", "update", new, "--to", str(path), "--dry-run"]) == 0
+    assert path.read_text() == before
+    assert main(["baseline", "update", new, "--to", str(path)]) == 0
+    assert "host_ring" in capsys.readouterr().out
+    assert path.read_text() != before
+    assert str(tmp_path) not in path.read_text()
+    assert main(["baseline", "show", str(path)]) == 0
+    assert "between_session_sd: none" in capsys.readouterr().out
+
+
+def test_an_invalid_run_cannot_become_the_baseline(baseline: str, tmp_path: Path) -> None:
+    before = Path(baseline).read_text()
+
+    assert main(["baseline", "update", a_run(tmp_path / "cut", finish=False), "--to", baseline]) == 3
+    assert Path(baseline).read_text() == before
+
+
+def test_calibration_puts_the_spread_into_the_baseline(
+    baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dataclasses import replace
+
+    from collbench.gate.sides import side_of_run
+
+    files = []
+    for i in range(5):
+        side = side_of_run(a_run(tmp_path / f"day{i}", seed=i))
+        path = tmp_path / f"day{i}.json"
+        path.write_text(dump(replace(side, origin={"run_id": f"day{i}"})), encoding="utf-8")
+        files.append(str(path))
+
+    assert main(["calibrate-gate", *files, "--into", baseline]) == 0
+
+    spread = read(baseline).spread
+    assert spread is not None
+    assert (spread.sessions, spread.sd < 0.02) == (5, True)
+    assert "  5 %: " in capsys.readouterr().out
+
+
+def test_two_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", a_run(tmp_path / "a"), a_run(tmp_path / "b", 1.5, machine=host_machine(8, kernel="7"))]
+
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "differs: kernel: none, 7" in out
+    assert "+50." in out or "+49." in out
+    assert main([*words, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["kind"], len(data["rows"])) == ("compare", 4)
+
+
+def test_export_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path / "run")
+
+    assert main(["export", run, "--format", "gab", "--out", str(tmp_path / "gab.json")]) == 0
+    assert main(["export", run, "--format", "gab"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "gab.json").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_demonstration_on_two_cpu_ranks(root: Path) -> None:
+    """`run.sh gate-demo`'s two gates on real launches: a pass, and the slowed algorithm named alone."""
+    done = subprocess.run(
+        ["bash", "run.sh", "gate-demo"], cwd=root, capture_output=True, text=True, timeout=580, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

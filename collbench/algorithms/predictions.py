@@ -28,6 +28,7 @@ _Time = Callable[[int], float]
 
 _SUMMING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
+_CHOOSING = ("nccl_auto", "auto")
 _USUAL_BYTES = 1 << 16  # a size that every algorithm takes that runs at all
 
 _MOST_RANKS = 256
@@ -100,6 +101,8 @@ class Forecast:
             return "it runs on processors, whose scheduling the model does not know"
         if algorithm.name == "nccl_auto":
             return "what NCCL chooses is not modelled: see the forced rows"
+        if algorithm.name == "auto":
+            return "it times others and keeps the fastest: see their rows"
         support = self._support(algorithm, _USUAL_BYTES)
         return "" if support else support.reason
 
@@ -211,7 +214,7 @@ class _Predictor:
 
     def __call__(self, cell: Cell) -> Prediction | None:
         algorithm = self.known.get(cell.algorithm)
-        if algorithm is None or algorithm.device != "cuda" or algorithm.name == "nccl_auto" or self.machine is None:
+        if algorithm is None or algorithm.device != "cuda" or algorithm.name in _CHOOSING or self.machine is None:
             return None
         topology = self.machine.topology
         try:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from collbench.algorithms.base import registry
-from collbench.algorithms.cuda import memory, runner
-from collbench.algorithms.own_runners import Islands, OneStagePullBuffered, Push
-from collbench.results.records import Call
+from collbench.algorithms.cuda import memory, runner, tuning
+from collbench.algorithms.cuda.designs import collective_of
+from collbench.algorithms.own_runners import Auto, Islands, OneStagePullBuffered, Push, PushAllGather, PushReduceScatter
+from collbench.results.records import Call, Collective
 
 
 class Ranks:
@@ -220,8 +221,72 @@ def test_islands_come_from_the_environment(machine: list[Any], monkeypatch: pyte
         assert (record.members, record.partners, record.owners) == (1, 2, 1)
 
 
+def test_rows_to_normalise_come_with_residual_and_weight(machine: list[Any]) -> None:
+    """Every slot has arrays of its own, and its record points at all five."""
+    with Push(Ranks(), Call(14336 * 2, 2, epilogue="residual_rmsnorm"), 2) as push:
+        given, out = push.inputs(1), push.outputs(1)
+        assert {name: t.interface["shape"][0] for name, t in given.items()} == {
+            "x": 14336, "residual": 14336, "weight": 7168,
+        }  # fmt: skip
+        assert list(out) == ["y", "residual_out"]
+        record = Launcher.made[-1].records[1]
+        told = [record.in_, record.residual, record.weight, record.out, record.residual_out]
+        assert told == [t.interface["data"][0] for t in (*given.values(), *out.values())]
+        assert (record.hidden, record.epsilon) == (7168, pytest.approx(1e-6))
+        assert push.proof().evidence["kernel"].startswith("push_fused ")
+        end = ctypes.addressof(machine[0]) + len(machine[0])
+        assert max(address + 14336 * 2 for address in told) <= end
+
+
+def test_parts_have_arrays_of_their_own_length(machine: list[Any]) -> None:
+    """An all-gather puts in a part and gets all, a reduce-scatter the other way round."""
+    del machine
+    with PushAllGather(Ranks(), Call(1024, 2, Collective.ALL_GATHER, ""), 1) as gather:
+        shapes = [t.interface["shape"][0] for t in (gather.inputs(0)["x"], gather.outputs(0)["y"])]
+        assert shapes == [256, 512]
+    with PushReduceScatter(Ranks(), Call(1024, 2, Collective.REDUCE_SCATTER), 1) as scatter:
+        shapes = [t.interface["shape"][0] for t in (scatter.inputs(0)["x"], scatter.outputs(0)["y"])]
+        assert shapes == [512, 256]
+
+
+def test_auto_times_what_it_is_told_to_and_says_so(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One grid of each design, all grids of two; the evidence names every time and the choice."""
+    del machine
+    monkeypatch.setenv("COLLBENCH_AUTO", "push,two_stage_push,islands")
+    with Auto(Ranks(), Call(16384, 2), 1) as auto:
+        evidence = auto.proof().evidence
+        assert {"push", "two_stage_push", "islands"} == {text.split()[0] for text in evidence["tuning"].split("; ")}
+        assert evidence["kernel"] == evidence["tuning"].split("; ")[0].rsplit(" ", 2)[0]
+        assert auto.blocks == 2  # the fake's fastest grid
+    with Auto(Ranks(), Call(14336, 2, epilogue="residual_rmsnorm"), 1) as auto:
+        assert {text.split()[0] for text in auto.proof().evidence["tuning"].split("; ")} == {
+            "push_fused", "islands_fused",
+        }  # fmt: skip
+
+
+def test_two_designs_go_into_the_final() -> None:
+    """The third after the heats gets no further grid; all ranks see the slowest one's time."""
+    launches = [tuning.Launch(kernel, blocks, 64) for kernel in "abc" for blocks in (1, 2)]
+    own = {("a", 1): 5.0, ("b", 1): 3.0, ("c", 1): 9.0, ("a", 2): 2.0, ("b", 2): 4.0, ("c", 2): 0.1}
+    timed: list[tuning.Launch] = []
+
+    def measure(launch: tuning.Launch) -> float:
+        timed.append(launch)
+        return own[launch.kernel, launch.blocks]
+
+    choice = tuning.best_of_kernels(launches, measure, lambda us: [us, us + 1])
+    assert (choice.launch.kernel, choice.launch.blocks) == ("a", 2)
+    assert dict(choice.tried)[choice.launch] == 3.0
+    assert not any(launch.kernel == "c" and launch.blocks == 2 for launch in timed)
+    assert len(timed) == len(choice.tried) == 5
+
+
 def test_every_record_names_a_runner_that_is_there() -> None:
     """`module:Class` can be imported without torch and without a GPU."""
     for algorithm in registry().values():
         if algorithm.family == "own":
-            assert issubclass(algorithm.load_runner(), runner.OwnRunner)
+            found = algorithm.load_runner()
+            assert issubclass(found, runner.OwnRunner)
+            kernels = {collective_of(kernel) for kernel in found.kernels}
+            assert kernels <= {algorithm.collective}
+            assert kernels or algorithm.name == "auto"

@@ -1,0 +1,287 @@
+"""Parameters from probes: least squares on logarithms with log-normal priors, intervals, and what stays unidentified.
+
+Degraded states are tested first: what they touch is left out, never fitted away (regimes.py).
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collbench.contention.observations import Bench, Observation, observations, shared_names, starting_point
+from collbench.contention.parameters import Parameter, Parameters, priors
+from collbench.contention.regimes import Evidence, Finding, State, detect
+from collbench.errors import InvalidError
+from collbench.results.files import readable_errors, replace_whole
+from collbench.results.probes import Probe
+from collbench.results.records import SCHEMA, Fabric
+from collbench.topology.graph import Topology
+
+__all__ = ["DISCREPANCY", "PARAMETERS", "Calibration", "Fitted", "calibrate", "read_parameters", "write_parameters"]
+
+PARAMETERS = "parameters.json"
+"""Name of the file in a run folder."""
+
+DISCREPANCY = 0.04
+"""Spread of the logarithm that the model's own structure adds to what repeats show; from a study of public data."""
+
+COMMON = 0.02
+"""Spread of what the model misses alike in all times, and alike in all bandwidths: an assumption that tests check."""
+
+_DRAWS, _SEED = 400, 7
+_STEP = 1e-3
+_MOVES = 1e-6  # a parameter that changes no observation by this much is not seen by any
+_IDENTIFIED = 0.20
+_NARROWED = 0.7
+_CORRELATED, _HIDDEN = 0.9, 0.7
+_ONE_SIDED = 0.1
+_Floats = npt.NDArray[Any]
+
+_TOUCHES: Mapping[str, Callable[[Probe], bool]] = {
+    "staging through system memory": lambda p: p.name in {"bandwidth.load", "read_chain"},
+    "read fan-in": lambda p: p.name == "bandwidth.load" and len(p.flows) > 1,
+    "posted-write collapse": lambda p: p.name in {"bandwidth.store", "bandwidth.copy"} and len(p.flows) > 1,
+    "ACS redirect": lambda p: p.name.startswith("bandwidth."),
+    "downtrained link": lambda p: p.name.startswith("bandwidth."),
+    "memory order": lambda _: False,
+}
+"""Probes that a degraded state spoils."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One fitted parameter: value with its 90 % interval, beside its prior; `identified` if probes pin it to 20 %."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    sd: float
+    prior: float
+    prior_sd: float
+    identified: bool
+
+    def row(self) -> dict[str, Any]:
+        """JSON form."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Parameters for this machine, how sure they are, and what the probes could not tell.
+
+    `inseparable` lists pairs of parameters of which only a combination is known, with their correlation; `misfit` the
+    observations that the fitted model misses by more than 20 %, as (label, measured, model).
+    """
+
+    parameters: Parameters
+    fitted: Sequence[Fitted]
+    inseparable: Sequence[tuple[str, str, float]]
+    misfit: Sequence[tuple[str, float, float]]
+    regimes: Sequence[Finding]
+    left_out: Mapping[str, int]
+    observations: int
+
+
+def calibrate(
+    probes: Sequence[Probe], topology: Topology, ranks: int, fabric: Fabric, known: Parameters | None = None
+) -> Calibration:
+    """Fit the model's parameters to probes of this machine.
+
+    Raises:
+        InvalidError: ranks on processors, whose time the model does not know; or no probe that says anything.
+    """
+    if fabric is Fabric.HOST:
+        raise InvalidError("ranks on processors: the model has no parameters for them; probe GPUs")
+    found = detect(Evidence(probes, topology, fabric))
+    kept, left_out = _without_degraded(probes, found)
+    seen = observations(kept, topology, ranks, fabric)
+    start = starting_point(topology, fabric, known or priors())
+    problem = _Problem(seen, topology, ranks, fabric, start)
+    if not problem.names:
+        reasons = ", ".join(left_out) or "no probe is ok"
+        raise InvalidError(f"nothing to calibrate from: {reasons}: run collbench probe again")
+    return problem.solve(found, left_out)
+
+
+def _without_degraded(probes: Sequence[Probe], found: Sequence[Finding]) -> tuple[list[Probe], dict[str, int]]:
+    kept, left_out = list(probes), dict[str, int]()
+    for finding in found:
+        if finding.state is State.PRESENT and finding.regime in _TOUCHES:
+            bad = [probe for probe in kept if _TOUCHES[finding.regime](probe)]
+            kept = [probe for probe in kept if probe not in bad]
+            left_out[finding.regime] = len(bad)
+    return kept, left_out
+
+
+class _Problem:
+    """Observations over the logarithms of the parameters that move any of them."""
+
+    def __init__(
+        self, seen: Sequence[Observation], topology: Topology, ranks: int, fabric: Fabric, start: Parameters
+    ) -> None:
+        self.seen, self.topology, self.ranks, self.fabric, self.start = seen, topology, ranks, fabric, start
+        self.groups = dict(shared_names(topology, fabric))
+        self.measured = np.log([one.value for one in seen]) if seen else np.zeros(0)
+        self.spread = np.array([math.hypot(one.sd, DISCREPANCY) for one in seen])
+        self.is_rate = np.array([one.label.startswith("bandwidth") for one in seen], int)
+        self.names: list[str] = []
+        self.names = self._that_move()
+
+    def _candidates(self) -> list[str]:
+        inside = {name for names in self.groups.values() for name in names}
+        word = (
+            "shared_gpu."
+            if self.fabric is Fabric.SHARED_GPU
+            else ("launch.", "sync.", "efficiency.", "window.", "read.")
+        )
+        single = [
+            n
+            for n in self.start.known
+            if n.startswith(word) and n not in inside and not n.startswith("shared_gpu.nccl")
+        ]
+        return [*single, *(name for name, members in self.groups.items() if members[0] in self.start.known)]
+
+    def _that_move(self) -> list[str]:
+        names = self._candidates()
+        base = self._model(names, np.zeros(len(names)))
+        moving = []
+        for index, name in enumerate(names):
+            both = [self._model(names, np.eye(len(names))[index] * step) for step in (0.05, -0.05)]
+            if any(np.abs(one - base).max(initial=0.0) > _MOVES for one in both):
+                moving.append(name)
+        return moving
+
+    def prior(self, name: str) -> Parameter:
+        """Of a parameter, or of a group's first member."""
+        return self.start[self.groups.get(name, (name,))[0]]
+
+    def parameters(self, names: Sequence[str], x: _Floats, sd: _Floats | None = None, source: str = "") -> Parameters:
+        """The parameters at `x`, logarithms of factors on their priors."""
+        changes: dict[str, Parameter] = {}
+        for index, name in enumerate(names):
+            prior = self.prior(name)
+            spread = prior.sd if sd is None else float(sd[index])
+            changed = Parameter(prior.value * math.exp(x[index]), spread, source or prior.provenance)
+            changes |= dict.fromkeys(self.groups.get(name, (name,)), changed)
+        return self.start.replaced(changes)
+
+    def _model(self, names: Sequence[str], x: _Floats) -> _Floats:
+        bench = Bench(self.topology, self.ranks, self.parameters(names, x), self.fabric)
+        found: _Floats = np.log(np.array([one.model(bench) for one in self.seen]))
+        return found
+
+    def residuals(self, x: _Floats) -> _Floats:
+        """Of the data."""
+        found: _Floats = (self._model(self.names, x) - self.measured) / self.spread
+        return found
+
+    def solve(self, found: Sequence[Finding], left_out: Mapping[str, int]) -> Calibration:
+        """Fit, draw, and sum up."""
+        width = np.array([self.prior(name).sd for name in self.names])
+        x, jacobian = self._fit(width)
+        draws = self._draws(jacobian, width)
+        sd = draws.std(axis=0)
+        fitted = [self._fitted(i, float(x[i]), float(sd[i]), two_sided=self._two_sided(i, x)) for i in range(len(x))]
+        known = [one.identified for one in fitted]
+        source = f"probes of this machine: {len(self.seen)} observations"
+        parameters = self.start
+        for index, name in enumerate(self.names):
+            told = source if known[index] else f"{self.prior(name).provenance}; moved by probes, not identified"
+            fresh = Parameter(fitted[index].value, float(sd[index]), told)
+            parameters = parameters.replaced(dict.fromkeys(self.groups.get(name, (name,)), fresh))
+        return Calibration(
+            parameters, fitted, self._inseparable(draws, known), self._misfit(x), found, left_out, len(self.seen)
+        )
+
+    def _fit(self, width: _Floats) -> tuple[_Floats, _Floats]:
+        """Least squares, robust against outliers among the data; the priors are no data, and stay squares."""
+        from scipy.optimize import least_squares
+
+        count = len(self.seen)
+
+        def robust(x: _Floats) -> _Floats:
+            r = self.residuals(x)
+            soft = np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r * r) - 1))  # soft_l1 of scipy, as a residual
+            return np.concatenate((soft, x / width))
+
+        x = np.asarray(least_squares(robust, np.zeros(len(self.names)), diff_step=_STEP, xtol=1e-6, max_nfev=30).x)
+        base = self.residuals(x)
+        columns = [(self.residuals(x + step) - base) / _STEP for step in np.eye(len(x)) * _STEP]
+        return x, np.stack(columns, axis=1) if count else np.zeros((0, len(x)))
+
+    def _draws(self, jacobian: _Floats, width: _Floats) -> _Floats:
+        """Parametric bootstrap: new data and new priors, drawn and fitted again along the tangent."""
+        draw = np.random.default_rng(_SEED)
+        normal = jacobian.T @ jacobian + np.diag(1 / width**2)
+        alike = draw.standard_normal((_DRAWS, 2))[:, self.is_rate] * COMMON / self.spread
+        noise = (draw.standard_normal((_DRAWS, jacobian.shape[0])) + alike) @ jacobian
+        prior = draw.standard_normal((_DRAWS, len(width))) / width
+        return np.linalg.solve(normal, (noise + prior).T).T
+
+    def _two_sided(self, index: int, x: _Floats) -> bool:
+        """Whether more of a parameter shows as well as less: what only just does not bind is a bound, not a value."""
+        step = np.eye(len(x))[index] * _IDENTIFIED
+        base = self._model(self.names, x)
+        up, down = (float(np.abs(self._model(self.names, x + s) - base).max()) for s in (step, -step))
+        return min(up, down) > _ONE_SIDED * max(up, down)
+
+    def _fitted(self, index: int, x: float, sd: float, *, two_sided: bool) -> Fitted:
+        name = self.names[index]
+        prior = self.prior(name)
+        value, reach = prior.value * math.exp(x), 1.645 * sd
+        identified = two_sided and sd < _IDENTIFIED and sd < _NARROWED * prior.sd
+        low, high = value * math.exp(-reach), value * math.exp(reach)
+        return Fitted(name, value, low, high, sd, prior.value, prior.sd, identified)
+
+    def _inseparable(self, draws: _Floats, known: Sequence[bool]) -> list[tuple[str, str, float]]:
+        matrix = np.atleast_2d(np.asarray(np.corrcoef(draws.T)))
+        return [
+            (self.names[a], self.names[b], float(matrix[a, b]))
+            for a, b in combinations(range(len(self.names)), 2)
+            if abs(matrix[a, b]) > _CORRELATED or (abs(matrix[a, b]) > _HIDDEN and not known[a] and not known[b])
+        ]
+
+    def _misfit(self, x: _Floats) -> list[tuple[str, float, float]]:
+        model = np.exp(self._model(self.names, x))
+        pairs = zip(self.seen, model, strict=True)
+        return [(o.label, o.value, float(m)) for o, m in pairs if abs(math.log(m / o.value)) > _IDENTIFIED]
+
+
+def write_parameters(folder: Path, found: Calibration) -> dict[str, Any]:
+    """Write `parameters.json` into a run folder; gives what was written.
+
+    Raises:
+        InvalidError: no permission, a full disk.
+    """
+    data = {
+        "schema": SCHEMA, "kind": "parameters", "rows": [one.row() for one in found.fitted],
+        "inseparable": [list(one) for one in found.inseparable], "misfit": [list(one) for one in found.misfit],
+        "regimes": [one.row() for one in found.regimes], "left_out": dict(found.left_out),
+        "observations": found.observations, "parameters": found.parameters.as_dict(),
+    }  # fmt: skip
+    text = json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
+    with readable_errors(folder / PARAMETERS):
+        replace_whole(folder / PARAMETERS, lambda file: file.write(text))
+    return data
+
+
+def read_parameters(folder: Path) -> Parameters | None:
+    """Calibrated parameters of a run folder; None where it has none.
+
+    Raises:
+        InvalidError: the file is damaged.
+    """
+    path = folder / PARAMETERS
+    if not path.is_file():
+        return None
+    try:
+        return Parameters.from_dict(json.loads(path.read_bytes())["parameters"])
+    except (InvalidError, OSError, KeyError, TypeError, ValueError) as error:
+        raise InvalidError(f"{path}: {type(error).__name__}: {error}: run collbench calibrate again") from error

@@ -1,0 +1,68 @@
+"""`collbench calibrate`: from a run folder with probes to parameters that predictions take."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import main
+from collbench.contention.calibrate import PARAMETERS, read_parameters
+from collbench.errors import InvalidError
+from collbench.results.probes import Probe, append_probe
+from collbench.results.records import Fabric, Run
+from collbench.results.store import RunFolder
+from collbench.topology import catalog
+from collbench.topology.machine import Machine
+
+
+def folder(path: Path, probes: list[Probe], fabric: Fabric = Fabric.PCIE) -> Path:
+    machine = Machine(catalog.load(catalog.find("one-plx-4xv100")), fabric, 4)
+    run = Run("r", "2026-01-01T00:00:00+00:00", ("collbench", "probe"), "0", fabric, 4, 1, (), machine.as_dict())
+    with RunFolder.create(path, run):
+        for probe in probes:
+            append_probe(path, probe)
+    return path
+
+
+SOME = [
+    Probe("launch", value=1.5, spread=0.02),
+    *(Probe("flag", "pair", 0, k, ((0, k),), value=0.7, spread=0.02) for k in (1, 2, 3)),
+    Probe("bandwidth.copy", "solo", 0, 1, ((0, 1),), 1 << 23, 13.0, "GB/s", 0.01),
+]
+
+
+def test_parameters_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder(tmp_path / "run", SOME)
+    assert main(["calibrate", str(path), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["schema"], data["kind"]) == ("collbench/1", "parameters")
+    rows = {row["name"]: row for row in data["rows"]}
+    assert rows["launch.graph"]["identified"]
+    assert rows["launch.graph"]["value"] == pytest.approx(1.5, rel=0.05)
+    known = read_parameters(path)
+    assert known is not None
+    assert known["launch.graph"].value == rows["launch.graph"]["value"]
+    assert not known["launch.graph"].is_prior
+    assert read_parameters(tmp_path) is None
+
+
+def test_table_says_what_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", str(folder(tmp_path / "run", SOME))]) == 0
+    text = capsys.readouterr().out
+    assert "launch.graph" in text
+    assert "observations" in text
+    assert "not told apart" in text
+
+
+def test_runs_that_teach_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run without probes is a usage error, ranks on processors have no parameters: one line each."""
+    assert main(["calibrate", str(folder(tmp_path / "none", []))]) == 2
+    assert "collbench probe" in capsys.readouterr().err
+    assert main(["calibrate", str(folder(tmp_path / "host", SOME, Fabric.HOST))]) == 3
+    assert "processors" in capsys.readouterr().err
+
+
+def test_damaged_parameters_are_named(tmp_path: Path) -> None:
+    (tmp_path / PARAMETERS).write_text('{"parameters": {"launch.graph": {"value": -1}}}')
+    with pytest.raises(InvalidError, match=PARAMETERS):
+        read_parameters(tmp_path)

@@ -138,8 +138,10 @@ class CudaProbes:
         return self._result(op.name.lower())
 
     def _clear(self) -> None:
+        """Zero the result in stream order, so that no launch's result is taken for another's."""
         assert self._region is not None  # noqa: S101 - opened before any task
-        self._region.write(AT_RESULT, bytes(RESULT_BYTES))
+        at = self._region.bases[self._ranks.rank] + AT_RESULT
+        call("cuMemsetD32Async", at, 0, RESULT_BYTES // 4, self._stream.cuda_stream)
 
     def _result(self, what: str) -> Result:
         """What the launch left.

@@ -39,7 +39,7 @@ _RANK = (Status.OUT_OF_MEMORY, Status.CRASHED, Status.UNSUPPORTED, Status.HUNG)
 class Prober:
     """A context manager around the ranks: `run` gives a record for every task. Whatever ends it, no process is left."""
 
-    def __init__(self, machine: Machine, device: str, folder: Path, *, timeout_s: float = 20.0) -> None:
+    def __init__(self, machine: Machine, device: str, folder: Path, *, timeout_s: float = 45.0) -> None:
         self._machine, self._device, self._timeout_s = machine, device, timeout_s
         self._place = Place(ranks=machine.ranks, local_ranks=machine.ranks)
         self._pool = ServerPool()

@@ -1,6 +1,8 @@
 """Microbenchmarks: the plan covers the wiring, answers fold into records, and failures cost their own task only."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,26 @@ def test_a_rank_that_dies_costs_its_task_only(tmp_path: Path) -> None:
     assert found[0].status is Status.CRASHED
     assert found[1].status is Status.OK
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_is_killed_costs_its_task_only(tmp_path: Path) -> None:
+    """SIGKILL of a worker: its task says so, the next ones run in a fresh group, and no process is left."""
+    pids: list[int] = []
+
+    with Prober(host_machine(2), "cpu", tmp_path, timeout_s=20) as prober:
+
+        def kill_second(task: Task) -> None:
+            group = prober._team._group
+            if task.pattern == "victim" and group is not None:
+                os.kill(group.pids[1], signal.SIGKILL)
+            pids.extend(group.pids if group is not None else ())
+
+        tasks = [Task("barrier"), Task("barrier", pattern="victim"), Task("barrier")]
+        found = list(prober.run(tasks, 60.0, kill_second))
+        pids.extend(prober._team._group.pids if prober._team._group else ())
+    assert [probe.status for probe in found] == [Status.OK, Status.CRASHED, Status.OK]
+    assert "rank 1" in found[1].reason
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_budget_ends_the_probes(tmp_path: Path) -> None:

@@ -1,0 +1,217 @@
+"""The GPU bench's own steps, with a driver and a torch that only record: arguments, epochs, rounds, failures."""
+
+import contextlib
+import struct
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collbench.algorithms.cuda.probes import AT_DATA, AT_RESULT, FLOW_BYTES, Op
+from collbench.measure import probe_cuda
+from collbench.measure.probe_cuda import CudaProbes
+from collbench.measure.probe_plan import Task, plan_probes
+from collbench.measure.probes import fold
+from collbench.results.records import Status
+from collbench.topology import catalog
+
+BASES = (1 << 40, 2 << 40, 3 << 40, 4 << 40)
+
+
+class Ranks:
+    """One rank of four; all exchange the same values."""
+
+    world_size, local_rank, device, deadline_s = 4, 0, "cuda:0", 1.0
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def exchange(self, value: Any) -> list[Any]:
+        return [value] * 4
+
+    def barrier(self) -> None:
+        return None
+
+    def phase(self, name: str) -> None:
+        return None
+
+
+class Event:
+    """Each record is 1 ms after the one before."""
+
+    clock = 0.0
+
+    def __init__(self, enable_timing: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
+        self.at = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        Event.clock += 1.0
+        self.at = Event.clock
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: "Event") -> float:
+        return other.at - self.at
+
+
+class Stream:
+    """A stream that does nothing."""
+
+    cuda_stream = 7
+
+    def wait_event(self, event: Any) -> None:
+        return None
+
+    wait_stream = wait_event
+
+
+class Graph:
+    """A graph that replays nothing."""
+
+    def capture_begin(self, capture_error_mode: str) -> None:
+        assert capture_error_mode == "thread_local"
+
+    def capture_end(self) -> None:
+        return None
+
+    replay = reset = capture_end
+
+
+class Device:
+    """What was launched, and the result that the next launch leaves."""
+
+    def __init__(self) -> None:
+        self.launched: list[Any] = []
+        self.grids: list[tuple[int, int]] = []
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.result = [1000, 201000, 2, 50, 0, 1, 9, 0]
+        self.abort = 0
+
+    def ops(self) -> list[Op]:
+        return [Op(args.op) for args in self.launched]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A device that records, under the bench."""
+    made = Device()
+
+    class Launcher:
+        def __init__(self, function: Any, blocks: int, threads: int, records: Any) -> None:
+            self.args, self.grid = records[0], (blocks, threads)
+
+        def __call__(self, slot: int, stream: int) -> None:
+            made.launched.append(self.args)
+            made.grids.append(self.grid)
+
+    class Region(contextlib.AbstractContextManager["Region"]):
+        bases = BASES
+
+        def __init__(self, ranks: Any, size: int) -> None:
+            assert size >= AT_DATA + 5 * FLOW_BYTES
+
+        def write(self, offset: int, data: bytes) -> None:
+            return None
+
+        def read(self, offset: int, size: int) -> bytes:
+            whole = struct.pack("<Q", made.abort).ljust(AT_RESULT, b"\0") + struct.pack("<8Q", *made.result)
+            return whole[offset : offset + size]
+
+        def __exit__(self, *args: object) -> None:
+            return None
+
+    cuda = SimpleNamespace(
+        set_device=lambda _: None, get_device_capability=lambda: (9, 0), synchronize=lambda: None, Stream=Stream,
+        Event=Event, CUDAGraph=Graph, stream=lambda _: contextlib.nullcontext(),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, empty=lambda *_, **__: None))
+    monkeypatch.setattr(probe_cuda, "Launcher", Launcher)
+    monkeypatch.setattr(probe_cuda, "SharedRegion", Region)
+    monkeypatch.setattr(probe_cuda, "Function", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(probe_cuda, "compile_probe", lambda arch: SimpleNamespace(cubin=arch))
+    monkeypatch.setattr(probe_cuda, "call", lambda name, *values: made.calls.append((name, values)))
+    return made
+
+
+def ask(task: Task, rank: int = 0, turn: int = 1) -> dict[str, Any]:
+    return CudaProbes(Ranks(rank), {}).answer({"op": "probe", "task": task.as_dict(), "turn": turn})  # type: ignore[arg-type]
+
+
+def test_every_task_of_a_plan_is_answered(device: Device) -> None:
+    """Folded with the other ranks' answers, each gives a number."""
+    topology = catalog.load(catalog.find("one-plx-4xv100"))
+    tasks = [*plan_probes(4, topology, "cuda"), *plan_probes(4, topology, "cuda", litmus=True)]
+    for turn, task in enumerate(tasks, 1):
+        probe = fold(task, [ask(task, rank, turn) for rank in range(4)])
+        assert probe.status is Status.OK, (task, probe)
+        assert probe.value is not None
+
+
+def test_latencies_are_times_of_one_step(device: Device) -> None:
+    """200 us: 199 round trips of two flights, or 500 reads."""
+    assert ask(Task("flag", ((0, 1),)))["answer"]["us"] == [pytest.approx(200 / 199 / 2)] * 7
+    assert ask(Task("read_chain", ((1, 0),)))["answer"]["us"] == [pytest.approx(200 / 500)] * 7
+    assert ask(Task("flag", ((1, 2),)))["answer"] == {}, "a rank that is not meant does nothing"
+    assert [args.peer for args in device.launched] == [1] * 14
+
+
+def test_ranks_of_a_task_meet_at_the_same_epochs(device: Device) -> None:
+    """Also where one moves data and the other only owns it; and no two tasks share one."""
+    epochs = []
+    for rank in (0, 1):
+        device.launched.clear()
+        assert ask(Task("bandwidth", ((0, 1),), "store"), rank)["answer"] is not None
+        epochs.append([args.epoch for args in device.launched if args.op == Op.BARRIER])
+        assert all(args.mask == 0b11 for args in device.launched if args.op == Op.BARRIER)
+    assert epochs[0] == epochs[1]
+    assert len(set(epochs[0])) == len(epochs[0]) == 8
+    device.launched.clear()
+    ask(Task("bandwidth", ((0, 1),), "store"), turn=2)
+    assert min(args.epoch for args in device.launched) > max(epochs[0])
+
+
+def test_data_go_to_the_slot_of_their_source(device: Device) -> None:
+    """Stores: own data into a slot of each destination; loads: each source's data."""
+    ask(Task("bandwidth", ((0, 1), (0, 2)), "store"))
+    args = next(args for args in device.launched if args.op == Op.STORE)
+    assert list(args.to[:2]) == [base + AT_DATA + FLOW_BYTES for base in BASES[1:3]]
+    assert device.grids[1] == (32, 512)
+    device.launched.clear()
+    ask(Task("bandwidth", ((3, 0),), "load"))
+    args = next(args for args in device.launched if args.op == Op.LOAD)
+    assert args.from_[0] == BASES[3] + AT_DATA
+    ask(Task("bandwidth", ((0, 3),), "copy"))
+    copies = [values for name, values in device.calls if name == "cuMemcpyAsync"]
+    assert copies[0][:3] == (BASES[3] + AT_DATA + FLOW_BYTES, BASES[0] + AT_DATA, FLOW_BYTES)
+
+
+def test_rounds_follow_the_first_repeat(device: Device) -> None:
+    """One round took 1 ms, so two fill the 2 ms that are aimed at: bytes say so."""
+    answer = ask(Task("bandwidth", ((0, 1),), "store"))["answer"]
+    assert answer["bytes"] == 2 * FLOW_BYTES
+    assert answer["end"] == [pytest.approx(1e-3)] * 7
+
+
+@pytest.mark.parametrize(("missing", "abort", "words"), [(2, 0, "waited 2 s for rank 1"), (0, 4, "rank 3 gave up")])
+def test_an_expired_deadline_is_a_hang(device: Device, missing: int, abort: int, words: str) -> None:
+    """Whoever waited in vain says for whom; the others say who gave up. No time is made of it."""
+    device.result[4], device.abort = missing, abort
+    for task in (Task("flag", ((0, 1),)), Task("barrier"), Task("bandwidth", ((0, 1),), "load")):
+        answer = ask(task)
+        assert answer["failed"] == "hung"
+        assert words in answer["reason"]
+
+
+def test_litmus_counts_what_the_reader_saw(device: Device) -> None:
+    reader = ask(Task("litmus_message", ((1, 0),)))["answer"]
+    assert (reader["violations"], reader["looks"]) == (2, 50)
+    assert "without fences 2 of 50" in reader["detail"]
+    assert [args.fenced for args in device.launched] == [1, 0]
+    assert ask(Task("litmus_message", ((0, 1),)))["answer"] == {}
+    assert "1 within 8 bytes" in ask(Task("litmus_torn", ((1, 0),)))["answer"]["detail"]
+
+
+def test_a_task_that_nobody_knows_is_unsupported(device: Device) -> None:
+    assert ask(Task("nonsense", ((0, 1),)))["failed"] == "unsupported"

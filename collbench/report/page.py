@@ -24,10 +24,13 @@ def build(path: str | Path) -> str:
         InvalidError: not a run, one of a newer schema, or one without samples.
     """
     from collbench.report import tables
+    from collbench.report.compatibility import compatibility
     from collbench.report.figure import COLOURS
+    from collbench.report.launching import launching
     from collbench.report.measured import measured
     from collbench.report.surroundings import surroundings
     from collbench.report.svg import Styles
+    from collbench.report.worth import worth
     from collbench.results.store import RunFolder
 
     folder = RunFolder.open(path)
@@ -43,9 +46,10 @@ def build(path: str | Path) -> str:
     problems = [*folder.problems(), *around.pop("problems")]
     context = {
         "rows_total": len(rows), "columns": columns, "lines": lines, "constants": tables.constants(kept),
-        "csv": tables.csv_link(kept), "failures": tables.failures(rows), "problems": problems,
+        "csv": tables.csv_link(kept), "problems": problems,
         "figure_css": styles.css(), "run": folder.run, "few": any(0 < row["iterations"] < _ENOUGH for row in kept),
     }  # fmt: skip
+    context |= worth(folder.run, samples) | launching(kept) | compatibility(folder.run, tables.failures(rows))
     return _render(context | around | shown)
 
 

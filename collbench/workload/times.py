@@ -70,7 +70,7 @@ class RunTimes:
                 bad.add(one.cell_id)
             elif one.latency_us:
                 medians.setdefault(one.cell_id, []).append(_median(one))
-        kept = [cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad]
+        kept = _alike([cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad])
         if not kept:
             raise InvalidError("the run has no cell that ended ok: there is nothing to advise from")
         self.launches = min(len(medians[cell.cell_id]) for cell in kept)
@@ -80,6 +80,10 @@ class RunTimes:
     def algorithms(self, collective: Collective) -> Sequence[str]:
         """See `Times`."""
         return [name for name, kind in self._curves if kind is collective]
+
+    def curve(self, algorithm: str, collective: Collective) -> Mapping[int, CallTime]:
+        """Measured times by size, ascending."""
+        return dict(sorted(self._curves.get((algorithm, collective), {}).items()))
 
     def at(self, algorithm: str, collective: Collective, size_bytes: int) -> CallTime | None:
         """See `Times`."""
@@ -99,6 +103,20 @@ class RunTimes:
         return CallTime(low.us + share * (high.us - low.us), interval, f"between {below} and {above} bytes")
 
 
+def _alike(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells that may be compared: of each collective those with the plainest and then the most frequent settings."""
+    groups: dict[Collective, dict[tuple[str, ...], list[Cell]]] = {}
+    for cell in cells:
+        call = cell.call
+        settings = (call.dtype, call.op, cell.place, cell.buffers, call.epilogue, cell.skew or str(call.splits))
+        groups.setdefault(call.collective, {}).setdefault(settings, []).append(cell)
+    plainest = (
+        max(of_one.items(), key=lambda item: (not item[0][4], item[0][5] in {"", "()"}, len(item[1])))
+        for of_one in groups.values()
+    )
+    return [cell for _, members in plainest for cell in members]
+
+
 def _median(one: Samples) -> float:
     import numpy as np
 
@@ -110,7 +128,6 @@ def _curves(
 ) -> dict[tuple[str, Collective], dict[int, CallTime]]:
     longest: dict[tuple[str, Collective, int], Cell] = {}
     for cell in cells:
-        # cells of other variants, places and temperatures would not be comparable
         name = " ".join(filter(None, (cell.algorithm, cell.variant)))
         key = (name, cell.call.collective, cell.call.bytes)
         if key not in longest or longest[key].calls < cell.calls:

@@ -35,3 +35,50 @@
   });
   document.getElementById("tools").prepend(filter);
 })();
+(() => {
+  const form = document.getElementById("calculator");
+  const source = document.getElementById("curves");
+  if (!form || !source) return;
+  const curves = JSON.parse(source.textContent);
+  const body = document.getElementById("steps").tBodies[0];
+  const note = document.getElementById("steps-note");
+  const first = note.textContent;
+  const names = ["count", "bytes", "tokens", "batch", "other", "accepted"];
+  const inputs = names.map((name) => document.getElementById("w-" + name));
+  const digits = (us) => us.toFixed(Math.min(2, Math.max(0, 2 - Math.floor(Math.log10(us)))));
+  const at = (points, size) => {
+    const exact = points.find(([bytes]) => bytes === size);
+    if (exact) return exact[1];
+    const below = points.filter(([bytes]) => bytes < size).pop();
+    const above = points.find(([bytes]) => bytes > size);
+    if (!below || !above) return NaN;
+    return below[1] + (above[1] - below[1]) * (size - below[0]) / (above[0] - below[0]);
+  };
+  const cell = (row, kind, text) => {
+    const one = row.appendChild(document.createElement(kind));
+    one.textContent = text;
+    if (kind === "th") one.scope = "row"; else one.className = "n";
+  };
+  const show = () => {
+    const values = inputs.map((input) => (input.validity.valid && input.value !== "" ? Number(input.value) : NaN));
+    if (values.some(Number.isNaN)) { note.textContent = "Each field takes a number of its range."; return; }
+    const [count, bytes, tokens, batch, other, accepted] = values;
+    const size = bytes * tokens * batch;
+    const known = Object.entries(curves).map(([name, points]) => [name, at(points, size)]);
+    const lines = known.filter(([, us]) => us > 0).sort((a, b) => a[1] - b[1]);
+    body.replaceChildren(...lines.map(([name, us]) => {
+      const row = document.createElement("tr");
+      const comm = count * us / 1000, step = comm + other;
+      cell(row, "th", name);
+      for (const text of [digits(us), comm.toFixed(2), step.toFixed(2), (1000 * accepted * batch / step).toFixed(1)]) cell(row, "td", text);
+      return row;
+    }));
+    const missing = known.length - lines.length;
+    note.textContent = `Messages of ${size} bytes.` + (missing ? ` ${missing} without a time: no measured size on both sides.` : "") +
+      " Sizes that were not measured are taken as linear between their neighbours.";
+  };
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", show);
+  form.addEventListener("reset", () => { note.textContent = first; });
+  form.hidden = false;
+})();

@@ -1,0 +1,121 @@
+"""What the choice of an algorithm is worth per decode step, and the numbers that the page's calculator works with."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collbench.errors import CollbenchError
+from collbench.report.private import public
+from collbench.results.intervals import NO_INTERVAL
+from collbench.results.records import Collective, Fabric, Run, Samples
+from collbench.results.summary import clean
+from collbench.units import format_us
+from collbench.workload import RunTimes, Workload, advise, find, load
+from collbench.workload.advice import CAUTION, Advice, Step
+
+__all__ = ["WORKLOAD", "worth"]
+
+WORKLOAD = "moe-61-decode"
+_DEFAULTS = ("nccl_auto", "nccl_ring_ll", "gloo")
+"""What runs where nobody chooses, in the order of preference."""
+
+_NO_LINKS = frozenset({Fabric.HOST, Fabric.SHARED_GPU})
+_MOST_LINES = 20
+
+
+def worth(run: Run, samples: Sequence[Samples]) -> dict[str, Any]:
+    """`worth` for the template: a sentence, lines of a table, settings and the calculator's data; None without times.
+
+    A step has the calls of the workload at batch 1; sizes that were not measured are taken between their neighbours.
+    """
+    try:
+        times = RunTimes(run, samples)
+        workload = load(find(WORKLOAD))
+        only_one = Workload(
+            workload.name, workload.summary, (1,), workload.calls, workload.other_us, workload.other_us_per_sequence
+        )
+        advice = advise(only_one, times)
+    except CollbenchError:
+        return {"worth": None}
+    steps = list(advice.steps)
+    return {"worth": {
+        "sentence": _sentence(workload, advice), "lines": [_line(step) for step in steps[:_MOST_LINES]],
+        "note": _note(workload, advice, steps), "caution": f"{CAUTION}.", "data": _data(times, steps[:_MOST_LINES]),
+        "settings": [(one.text, f"{one.where} {one.release}", one.note) for one in advice.settings],
+        "servable": clean(advice.servable), "best": clean(advice.steps[0].algorithm), "fields": _fields(workload),
+    }}  # fmt: skip
+
+
+def _sentence(workload: Workload, advice: Advice) -> str:
+    """What a manager reads: milliseconds per step, and percent of tokens where there were links."""
+    (calls,) = workload.calls
+    best = advice.steps[0]
+    size = workload.bytes_of(calls, 1)
+    start = (
+        f"The {calls.count} all-reduces of {size} bytes of a decode step take {_ms(best.comm_us)} ms with "
+        f"{clean(best.algorithm)}"
+    )
+    other = next((step for name in _DEFAULTS for step in advice.steps if step.algorithm == name), None)
+    if other is None or other is best:
+        return f"{start}."
+    start += f" and {_ms(other.comm_us)} ms with {clean(other.algorithm)}"
+    if advice.fabric in _NO_LINKS:
+        return f"{start}."
+    gain = 100 * (other.step_us / best.step_us - 1)
+    return f"{start}: {gain:+.0f} % tokens per second where the rest of a step takes {_ms(workload.other_at(1))} ms."
+
+
+def _note(workload: Workload, advice: Advice, steps: Sequence[Step]) -> str:
+    parts = [f"Workload {workload.name}: {workload.summary}. Its time beside collectives is"]
+    parts[0] += f" {_ms(workload.other_at(1))} ms ({(workload.sources or {}).get('step', '')})."
+    hows = dict.fromkeys(step.how for step in steps if step.how)
+    parts += [f"Times {how} are taken as linear in the bytes." for how in hows]
+    parts.append(
+        f"{NO_INTERVAL[0].upper()}{NO_INTERVAL[1:]}." if advice.launches == 1 else "Brackets: 95 %, from launches."
+        if all(step.interval_us for step in steps) else f"No interval: {advice.launches} launches."
+    )  # fmt: skip
+    if advice.fabric in _NO_LINKS:
+        parts.append(f"Fabric {advice.fabric} has no links: tokens per second of a server do not follow from it.")
+    return " ".join(parts)
+
+
+def _line(step: Step) -> dict[str, str]:
+    call = ", ".join(format_us(us) for us in step.call_us.values())
+    span = "" if step.interval_us is None else " [" + ", ".join(_ms(us) for us in step.interval_us) + "]"
+    return {
+        "algorithm": clean(step.algorithm), "call": call, "comm": _ms(step.comm_us), "step": _ms(step.step_us) + span,
+        "tokens": f"{step.tokens_per_s:.1f}",
+    }  # fmt: skip
+
+
+def _fields(workload: Workload) -> list[dict[str, Any]]:
+    """Inputs of the calculator with the workload's own numbers."""
+    (calls,) = workload.calls
+    other = round(workload.other_at(1) / 1e3, 2)
+    told = (
+        ("w-count", "calls per step", calls.count, 1), ("w-bytes", "bytes per token", calls.bytes_per_token, 1),
+        ("w-tokens", "tokens at once per sequence", workload.tokens_per_sequence, 1), ("w-batch", "sequences", 1, 1),
+        ("w-other", "rest of a step, ms", other, 0), ("w-accepted", "accepted tokens per step", 1, 0),
+    )  # fmt: skip
+    return [
+        {"id": name, "label": label, "value": value, "min": least, "step": "1" if least else "any"}
+        for name, label, value, least in told
+    ]
+
+
+def _data(times: RunTimes, steps: Sequence[Step]) -> str:
+    """Curves as JSON that may stand inside a script element: no character of it can end the element."""
+    curves: Mapping[str, Any] = {
+        public(step.algorithm): [
+            [size, round(time.us, 3)] for size, time in times.curve(step.algorithm, Collective.ALL_REDUCE).items()
+        ]
+        for step in steps
+    }
+    text = json.dumps(curves, separators=(",", ":"), sort_keys=True)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1e3:.2f}"

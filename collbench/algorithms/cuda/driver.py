@@ -1,9 +1,14 @@
 """The CUDA driver through cuda-bindings: every status becomes an exception that names the call."""
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["IPC_HANDLE_BYTES", "DriverError", "Function", "Launcher", "call", "driver", "handle_bytes", "handle_from"]
+__all__ = [
+    "IPC_HANDLE_BYTES", "DriverError", "Function", "Launcher", "call", "device_arch", "driver", "handle_bytes",
+    "handle_from", "use_device",
+]  # fmt: skip
 
 IPC_HANDLE_BYTES = 64
 """CU_IPC_HANDLE_SIZE of cuda.h."""
@@ -115,3 +120,27 @@ class Launcher:
             )[0]
         if status:
             raise DriverError(f"launch of slot {slot}: {status.name}")
+
+
+@contextlib.contextmanager
+def use_device(index: int = 0) -> Iterator[None]:
+    """Make a device's primary context current."""
+    call("cuInit", 0)
+    device = call("cuDeviceGet", index)
+    call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", device))
+    try:
+        yield
+    finally:
+        call("cuDevicePrimaryCtxRelease", device)
+
+
+def device_arch() -> str:
+    """Compute capability of the current device: `sm_90`."""
+    device = call("cuCtxGetDevice")
+    names = ("MAJOR", "MINOR")
+    attribute = driver().CUdevice_attribute
+    major, minor = (
+        call("cuDeviceGetAttribute", getattr(attribute, f"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{name}"), device)
+        for name in names
+    )
+    return f"sm_{major}{minor}"

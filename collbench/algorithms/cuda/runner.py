@@ -23,6 +23,7 @@ from collbench.algorithms.cuda.arguments import (
 from collbench.algorithms.cuda.compile import Variant, compile_kernel
 from collbench.algorithms.cuda.driver import DriverError, Function, Launcher
 from collbench.algorithms.cuda.memory import SharedRegion
+from collbench.algorithms.cuda.tensors import stream_getter, tensor_at
 from collbench.algorithms.cuda.tuning import Choice, Launch, best_of_kernels, candidates, parse_launch, work_items
 from collbench.algorithms.cuda_buffers import ALIGNMENT, wait_event
 from collbench.algorithms.epilogues import EPSILON, hidden_size
@@ -72,7 +73,7 @@ class OwnRunner(Runner):
             self._close = stack
             torch.cuda.set_device(self.ranks.device)
             torch.empty(1, device=self.ranks.device)  # makes the context
-            self._stream = _stream_getter(torch, torch.cuda.current_device())
+            self._stream = stream_getter(torch, torch.cuda.current_device())
             self._open(torch)
             self._choice = self._choose(torch)
             self._use(self._choice.launch)
@@ -131,7 +132,7 @@ class OwnRunner(Runner):
         self._region = self._close.enter_context(SharedRegion(self.ranks, at))
         own = self._region.bases[self.ranks.rank]
         for name, count in counts.items():
-            made = [_tensor(torch, own + place, self.call, count, self.ranks.device) for place in self._offsets[name]]
+            made = [tensor_at(torch, own + place, self.call, count, self.ranks.device) for place in self._offsets[name]]
             self._tensors[name] = made
         self._notes["shared_bytes"] = f"{buffers} and {self.slots} slots of {(at - buffers) // self.slots}"
 
@@ -281,29 +282,6 @@ class OwnRunner(Runner):
             event.record()
         wait_event(events[-1], self.ranks.deadline_s, "a call that is tuned")
         return [a.elapsed_time(b) * 1000 for a, b in pairwise(events)]
-
-
-class _Pointer:
-    """Device memory as torch takes it from others, without a copy."""
-
-    def __init__(self, address: int, count: int, code: str) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (count,), "typestr": code, "data": (address, False), "strides": None, "version": 3,
-        }  # fmt: skip
-
-
-def _tensor(torch: Any, address: int, call: Call, count: int, device: str) -> Any:  # noqa: ANN401 - torch objects
-    code = {2: "<i2", 4: "<i4"}[call.itemsize]
-    words = torch.as_tensor(_Pointer(address, count, code), device=device)
-    return words.view(getattr(torch, call.dtype))
-
-
-def _stream_getter(torch: Any, index: int) -> Any:  # noqa: ANN401 - torch objects
-    """The cheapest way to ask for the current stream's handle."""
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001 - ten times cheaper than the public call
-    if raw is None:
-        return lambda: torch.cuda.current_stream().cuda_stream
-    return lambda: raw(index)
 
 
 def _quietly(work: Any) -> None:  # noqa: ANN401 - a function without arguments

@@ -11,19 +11,23 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from collbench.algorithms.base import Algorithm, registry, select
 from collbench.algorithms.cuda_buffers import wait_event
-from collbench.results.records import Call
+from collbench.algorithms.epilogues import RESIDUAL_RMSNORM, whole_rows
+from collbench.algorithms.shapes import IN_PARTS
+from collbench.results.records import DTYPE_BYTES, Call, Collective
 
 __all__ = ["main"]
 
 _SIZES = (1024, 4096, 14336, 43008, 65536, 131072)
 _CHAIN, _REPLAYS = 122, 12
+_FUSED = ("push", "islands", "auto")
+_NEAR = 0.02
 _LEAST = 3  # replays to drop: ranks come together, clocks rise
 
 
@@ -75,21 +79,34 @@ def _replays_us(ranks: PipeRanks, enqueue: Callable[[int], None], what: str) -> 
 
 
 def _measure(ranks: PipeRanks, algorithm: Algorithm, call: Call) -> dict[str, Any]:
-    """Open, time a captured chain, check one exact sum per slot."""
+    """Open, time a captured chain, check exact values in every slot."""
     import torch
 
     with algorithm.load_runner()(ranks, call, _CHAIN) as runner:
         for i in range(_CHAIN):
-            runner.inputs(i)["x"].fill_(ranks.rank + i % 7)
-            runner.outputs(i)["y"].fill_(-1)
+            for name, array in runner.inputs(i).items():
+                array.fill_(ranks.rank + i % 7 if name == "x" else 1)
+            for array in runner.outputs(i).values():
+                array.fill_(-1)
         torch.cuda.synchronize()
         ranks.barrier()
         times = _replays_us(ranks, runner.launch, algorithm.name)
-        n = call.world_size
-        sums = [n * (n - 1) / 2 + n * (i % 7) for i in range(_CHAIN)]
-        right = all(bool((runner.outputs(i)["y"] == sums[i]).all()) for i in range(_CHAIN))
+        right = all(_right(runner.outputs(i), call, i % 7) for i in range(_CHAIN))
         proof = runner.proof()
         return {"us": times, "right": right, "failure": proof.reason, "evidence": dict(proof.evidence)}
+
+
+def _right(outputs: Mapping[str, Any], call: Call, more: int) -> bool:
+    """Rank k has sent k + `more` everywhere; residual and weight are 1, so a row of equal elements becomes 1."""
+    import torch
+
+    n, y = call.world_size, outputs["y"]
+    total = n * (n - 1) / 2 + n * more
+    if call.epilogue:
+        return bool((outputs["residual_out"] == total + 1).all()) and bool(((y - 1).abs() < _NEAR).all())
+    if call.collective in {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER}:
+        return bool((y == total).all())
+    return bool((y.view(n, -1) == (torch.arange(n, device=y.device) + more).view(n, 1)).all())
 
 
 def _smallest_us(ranks: PipeRanks) -> list[float]:
@@ -106,6 +123,19 @@ def _smallest_us(ranks: PipeRanks) -> list[float]:
     return _replays_us(ranks, step, "the smallest nodes")
 
 
+def _call(options: argparse.Namespace, size: int) -> Call:
+    """The size, rounded down to equal parts or whole rows."""
+    n, collective, itemsize = options.world_size, Collective(options.collective), DTYPE_BYTES[options.dtype]
+    sums = collective in {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER}
+    if collective is Collective.BARRIER:
+        size = n * itemsize
+    elif options.epilogue:
+        size = whole_rows(size // itemsize, itemsize) * itemsize
+    elif collective in IN_PARTS:
+        size = size // (n * itemsize) * n * itemsize
+    return Call(size, n, collective, "sum" if sums else "", options.dtype, epilogue=options.epilogue)
+
+
 def _rank_main(pipe: Any, rank: int, options: argparse.Namespace) -> None:  # noqa: ANN401 - a Connection
     import torch
 
@@ -119,9 +149,9 @@ def _rank_main(pipe: Any, rank: int, options: argparse.Namespace) -> None:  # no
         for name in options.names:
             algorithm = registry()[name]
             for size in options.sizes:
-                call = Call(size, options.world_size, dtype=options.dtype)
+                call = _call(options, size)
                 result = _measure(ranks, algorithm, call)
-                pipe.send(("result", {"name": name, "bytes": size, **result}))
+                pipe.send(("result", {"name": name, "bytes": call.bytes, **result}))
     except Exception as error:  # noqa: BLE001 - told to the parent, which ends all ranks
         pipe.send(("error", f"{type(error).__name__}: {error}"))
     pipe.send(("end", None))
@@ -170,10 +200,15 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--algorithms", default="own")
     parser.add_argument("--sizes", type=numbers, default=list(_SIZES))
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--collective", default="all_reduce", choices=[str(c) for c in Collective])
+    parser.add_argument("--epilogue", default="", choices=["", RESIDUAL_RMSNORM])
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for everything")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(words)
-    options.names = [a.name for a in select(options.algorithms, registry())]
+    chosen = [a for a in select(options.algorithms, registry()) if a.collective == options.collective]
+    options.names = [a.name for a in chosen if not options.epilogue or a.name in _FUSED]
+    if options.collective == Collective.BARRIER:
+        options.sizes = options.sizes[:1]
     return options
 
 

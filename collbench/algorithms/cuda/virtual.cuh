@@ -112,25 +112,23 @@ DI u32 check_call(const Args& a, const Step& s, u32 call, u32 first, u32 step, u
   return seen;
 }
 
-// The normalised rows: within 1/128, which is wider than any rounding and narrower than any wrong element.
+// The normalised rows, a row per thread: within 1/128, which is wider than any rounding and narrower than what a wrong
+// element makes.
 DI void check_rows(const Args& a, const Step& s, u32 call, u32 first, u32 step, u64 wrong) {
-  u32 known = NONE;
-  float mean = 0;
-  for (u32 i = first; i < outputs(s); i += step) {
-    const u32 row = i / a.hidden;
-    if (row != known) {
-      int squares = 0;
-      for (u32 j = 0; j < a.hidden; ++j) {
-        const int v = expected(s, s.seed + call, a.rank, row * a.hidden + j);
-        squares += v * v;
-      }
-      known = row, mean = (float)squares / (float)a.hidden;
+  for (u32 row = first; row < outputs(s) / a.hidden; row += step) {
+    float squares = 0;
+    for (u32 j = 0; j < a.hidden; ++j) {
+      const float v = (float)expected(s, s.seed + call, a.rank, row * a.hidden + j);
+      squares += v * v;
     }
-    const int weight = value(s.seed + call, W + 1, i % a.hidden);
-    const float want = (float)expected(s, s.seed + call, a.rank, i) * (float)weight * inverse_root(mean + a.epsilon);
-    const u32 bits = read_element(a.out + i * SIZE);
-    const float off = element_value(bits) - want, room = (want < 0 ? -want : want) / 128 + 0.001f;
-    if (!(off <= room && off >= -room)) note(wrong, call, i, bits, as_u32(want));
+    const float scale = inverse_root(squares / (float)a.hidden + a.epsilon);
+    for (u32 j = 0; j < a.hidden; ++j) {
+      const u32 i = row * a.hidden + j, bits = read_element(a.out + i * SIZE);
+      const float weight = (float)value(s.seed + call, W + 1, j);
+      const float want = (float)expected(s, s.seed + call, a.rank, i) * scale * weight;
+      const float off = element_value(bits) - want, room = (want < 0 ? -want : want) / 128 + 0.001f;
+      if (!(off <= room && off >= -room)) note(wrong, call, i, bits, as_u32(want));
+    }
   }
 }
 

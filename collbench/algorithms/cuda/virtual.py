@@ -22,7 +22,7 @@ from collbench.algorithms.cuda.arguments import (
 )  # fmt: skip
 from collbench.algorithms.cuda.compile import Variant, compile_kernel
 from collbench.algorithms.cuda.designs import FUSED, collective_of, granule
-from collbench.algorithms.cuda.driver import DriverError, Function, call
+from collbench.algorithms.cuda.driver import DriverError, Function, call, device_arch, use_device
 from collbench.algorithms.epilogues import EPSILON
 from collbench.results.records import DTYPE_BYTES, Collective
 
@@ -92,8 +92,9 @@ class Setting:
 
     @property
     def hidden(self) -> int:
-        """Elements of a row of fused kernels: several rows fit the largest message."""
-        return 1024 if self.most_bytes > 16 * 1024 else 64
+        """Elements of a row of fused kernels: several rows fit, and a thread handles several vectors of one."""
+        row = 4096 if self.most_bytes > 4 * 4096 else 256
+        return row // DTYPE_BYTES[self.dtype]
 
     @property
     def granule(self) -> int:
@@ -259,36 +260,6 @@ class VirtualRanks:
         pointer = self._allocate(len(data))
         _write(pointer, data)
         return pointer
-
-
-@contextlib.contextmanager
-def use_device(index: int = 0) -> Any:  # noqa: ANN401 - a context manager of nothing
-    """Make a device's primary context current."""
-    call("cuInit", 0)
-    device = call("cuDeviceGet", index)
-    call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", device))
-    try:
-        yield
-    finally:
-        call("cuDevicePrimaryCtxRelease", device)
-
-
-def device_arch() -> str:
-    """Compute capability of the current device: `sm_90`."""
-    device = call("cuCtxGetDevice")
-    names = ("MAJOR", "MINOR")
-    attribute = _attributes()
-    major, minor = (
-        call("cuDeviceGetAttribute", getattr(attribute, f"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{name}"), device)
-        for name in names
-    )
-    return f"sm_{major}{minor}"
-
-
-def _attributes() -> Any:  # noqa: ANN401 - an enum of cuda-bindings
-    from collbench.algorithms.cuda.driver import driver
-
-    return driver().CUdevice_attribute
 
 
 def _event_state(event: Any) -> str:  # noqa: ANN401 - a CUevent

@@ -36,6 +36,17 @@ def test_a_run_gives_one_median_per_launch(tmp_path: Path) -> None:
     assert side.problems == ()
 
 
+def test_the_order_of_the_ranks_changes_nothing(tmp_path: Path) -> None:
+    path = a_run(tmp_path / "run")
+    before = side_of_run(path).cells
+    lines = [json.loads(line) for line in (path / "samples.jsonl").read_text().splitlines()]
+    turned = [line | {"latency_us": line["latency_us"][::-1]} for line in lines]
+    (path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in turned), encoding="utf-8")
+
+    assert turned != lines
+    assert side_of_run(path).cells == before
+
+
 def test_a_run_that_was_not_finished_is_a_problem(tmp_path: Path) -> None:
     side = side_of_run(a_run(tmp_path / "run", finish=False))
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from collbench.contention.explain import Explanation
+    from collbench.contention.parameters import Parameters
     from collbench.results.records import Cell, Run
 
 __all__ = ["add_parser", "run"]
@@ -24,6 +25,7 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     )
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="run folder that a sweep wrote")
     parser.add_argument("cell", metavar="CELL", nargs="?", default="", help="cell_id, or a part of it (default: all)")
+    parser.add_argument("--parameters", metavar="RUN", type=Path, help="run folder that collbench calibrate wrote to")
     parser.add_argument("--json", action="store_true", help="print the records as JSON")
     parser.set_defaults(run=run)
 
@@ -52,11 +54,20 @@ def run(args: argparse.Namespace) -> int:
     measured = [row for row in chosen if row["p50_us"] is not None]
     if not measured:
         raise InvalidError(f"{args.run_folder}: none of {len(chosen)} cells was measured: there is nothing to explain")
-    _print(list(_explanations(ours, measured)), as_json=args.json)
+    _print(list(_explanations(ours, measured, _parameters(args))), as_json=args.json)
     return 0
 
 
-def _explanations(ours: "Run", rows: list[dict[str, Any]]) -> "Iterator[tuple[Cell, Explanation]]":
+def _parameters(args: argparse.Namespace) -> "Parameters | None":
+    """Those that were asked for; else the run's own, where it has any."""
+    from collbench.contention.calibrate import read_parameters
+
+    return read_parameters(args.parameters or args.run_folder, needed=args.parameters is not None)
+
+
+def _explanations(
+    ours: "Run", rows: list[dict[str, Any]], parameters: "Parameters | None" = None
+) -> "Iterator[tuple[Cell, Explanation]]":
     from collbench.algorithms.base import registry
     from collbench.algorithms.predictions import predictor
     from collbench.contention.explain import explain
@@ -64,7 +75,7 @@ def _explanations(ours: "Run", rows: list[dict[str, Any]]) -> "Iterator[tuple[Ce
     from collbench.results.records import Fabric
     from collbench.topology.graph import Topology
 
-    predict, known = predictor(ours), registry()
+    predict, known = predictor(ours, parameters), registry()
     topology = predict.machine.topology if predict.machine else Topology((), ())
     cells: Mapping[str, Cell] = {cell.cell_id: cell for cell in ours.cells}
     links = ours.fabric not in {Fabric.HOST, Fabric.SHARED_GPU}

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     from collbench.algorithms.predictions import Forecast
+    from collbench.contention.parameters import Parameters
     from collbench.topology.graph import Topology
 
 __all__ = ["add_parser", "run"]
@@ -33,6 +34,7 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     add("--nproc", type=int, metavar="N", help="ranks; default one per GPU")
     add("--algorithms", default="all", metavar="NAMES", help="families (own, symm, nccl), names or all, by commas")
     add("--mode", choices=("graph", "eager"), default="graph", help="captured in a CUDA graph or launched each time")
+    add("--parameters", metavar="RUN", help="run folder that collbench calibrate wrote to, on this machine")
     add("--json", action="store_true", help="print the rows as JSON")
     parser.set_defaults(run=run)
 
@@ -87,11 +89,21 @@ def _forecast(name: str, args: argparse.Namespace) -> "Forecast":
     from collbench.results.records import Mode
 
     chosen = select(args.algorithms, registry())
-    forecast = Forecast(_read(name), ranks=args.nproc, mode=Mode(args.mode), algorithms=chosen)
+    forecast = Forecast(
+        _read(name), ranks=args.nproc, mode=Mode(args.mode), algorithms=chosen, parameters=_parameters(args)
+    )
     if not forecast.algorithms:
         why = "; ".join(f"{known}: {reason}" for known, reason in forecast.left_out.items())
         raise UsageError(f"--algorithms {args.algorithms}: none can be predicted on {name} ({why})")
     return forecast
+
+
+def _parameters(args: argparse.Namespace) -> "Parameters | None":
+    from pathlib import Path
+
+    from collbench.contention.calibrate import read_parameters
+
+    return read_parameters(Path(args.parameters), needed=True) if args.parameters else None
 
 
 def _read(name: str) -> "Topology":

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from collbench.contention.observations import Bench, Observation, observations, shared_names, starting_point
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.regimes import Evidence, Finding, State, detect
-from collbench.errors import InvalidError
+from collbench.errors import InvalidError, UsageError
 from collbench.results.files import readable_errors, replace_whole
 from collbench.results.probes import Probe
 from collbench.results.records import SCHEMA, Fabric
@@ -272,14 +272,17 @@ def write_parameters(folder: Path, found: Calibration) -> dict[str, Any]:
     return data
 
 
-def read_parameters(folder: Path) -> Parameters | None:
+def read_parameters(folder: Path, *, needed: bool = False) -> Parameters | None:
     """Calibrated parameters of a run folder; None where it has none.
 
     Raises:
+        UsageError: it has none, and they are `needed`.
         InvalidError: the file is damaged.
     """
     path = folder / PARAMETERS
     if not path.is_file():
+        if needed:
+            raise UsageError(f"{folder}: holds no {PARAMETERS}: run collbench calibrate {folder} first")
         return None
     try:
         return Parameters.from_dict(json.loads(path.read_bytes())["parameters"])

@@ -46,6 +46,23 @@ def test_parameters_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureF
     assert read_parameters(tmp_path) is None
 
 
+def test_predictions_take_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The launch that was measured is the launch of every prediction, and less of it rests on priors."""
+    path = folder(tmp_path / "run", SOME)
+    main(["calibrate", str(path)])
+    capsys.readouterr()
+    words = ["predict", "--topology", "one-plx-4xv100", "-b", "4096", "--algorithms", "own", "--json"]
+    assert main(words) == 0
+    before = {row["algorithm"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert main([*words, "--parameters", str(path)]) == 0
+    after = {row["algorithm"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert after["push"]["terms_us"]["launch"] == pytest.approx(1.5, rel=0.05)
+    assert before["push"]["terms_us"]["launch"] > 2
+    assert after["push"]["prior_share"] < before["push"]["prior_share"]
+    assert main([*words, "--parameters", str(tmp_path)]) == 2
+    assert "collbench calibrate" in capsys.readouterr().err
+
+
 def test_table_says_what_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", str(folder(tmp_path / "run", SOME))]) == 0
     text = capsys.readouterr().out

@@ -16,7 +16,7 @@ _WORDS = {"runs": "would run", "does_not_run": "would not run", "unknown": "unkn
 
 
 def compatibility(run: Run, failures: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """`warnings`, `failures` with a remedy each, and `unmeasured`, for the template; of a run without machine nothing."""
+    """`warnings`, `failures` with a remedy each, and `unmeasured`, for the template; nothing without a machine."""
     try:
         machine = Machine.from_dict(run.machine)
         rows = {row["algorithm"]: row for row in doctor_rows(machine)}

@@ -87,17 +87,19 @@ def _findings(smallest: Sequence[_Four]) -> list[str]:
         both = [(f, f.get(Mode.EAGER, chained=chained), f.get(Mode.GRAPH, chained=chained)) for f in smallest]
         ratios = sorted((e / g, f.algorithm) for f, e, g in both if e and g)
         if ratios:
-            told.append(f"Capturing in a CUDA graph makes {what} {_span(ratios)} as fast at the smallest size.")
+            told.append(f"At the smallest size {what} takes {_span(ratios)} times as long eager as captured.")
     pairs = [(f, *_pair(f)) for f in smallest]
     ratios = sorted((one / many, f.algorithm) for f, one, many in pairs if one and many)
     if ratios:
-        told.append(f"A call of a chain is {_span(ratios)} as fast as one alone at the smallest size.")
+        told.append(f"At the smallest size a call alone takes {_span(ratios)} times as long as a call of a chain.")
     return told
 
 
 def _span(ratios: Sequence[tuple[float, str]]) -> str:
     (low, first), (high, last) = ratios[0], ratios[-1]
-    return f"{low:.2g} times ({first})" if first == last else f"{low:.2g} times ({first}) to {high:.2g} times ({last})"
+    if f"{low:.2f}" == f"{high:.2f}":
+        return f"{low:.2f}"
+    return f"{low:.2f} ({first}) to {high:.2f} ({last})"
 
 
 def _us(value: float | None) -> str:

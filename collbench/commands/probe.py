@@ -1,6 +1,7 @@
 """`collbench probe`: the microbenchmarks that the model's parameters come from."""
 
 import argparse
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,15 @@ def run(args: argparse.Namespace) -> int:
         UsageError: a number of ranks that does not fit.
         InvalidError: the GPUs are in use, the folder cannot be written.
     """
+    # workers and the MPS daemon are ended in order; what was measured is in the folder
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _measure(args)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _measure(args: argparse.Namespace) -> int:
     from collbench.measure.probe_plan import plan_probes
     from collbench.measure.probes import Prober
     from collbench.results.probes import append_probe

@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +140,31 @@ def test_litmus_on_processors(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert {(r["name"], r["status"]) for r in rows} == {("litmus_message", "ok"), ("litmus_torn", "ok")}
     assert [r["value"] for r in rows if r["name"] == "litmus_message"] == [0.0, 0.0]
+
+
+def children_of(pid: int) -> set[int]:
+    """Descendants of a process."""
+    found = {int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return found | {grandchild for child in found for grandchild in children_of(child)}
+
+
+def test_a_signal_ends_everything_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    """SIGTERM in the middle: exit 130, no process and no working folder left, every line whole."""
+    folder = tmp_path / "run"
+    words = [sys.executable, "-m", "collbench", "probe", "--host", "--nproc", "8", "--out", str(folder)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        limit = time.monotonic() + 30
+        while not (folder / "probes.jsonl").exists() and time.monotonic() < limit:
+            time.sleep(0.01)
+        below = children_of(process.pid)
+        process.terminate()
+        assert process.wait(20) == 130
+    assert below
+    assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "probes.jsonl", "run.json"]
+    probes, problems = read_probes(folder)
+    assert probes
+    assert problems == []
 
 
 @pytest.mark.parametrize("words", [["--nproc", "1"], ["--nproc", "99"]])

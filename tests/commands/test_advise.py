@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.records import Mode
+from collbench.results.records import Mode, Status
 from collbench.testing import synthetic_run
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
@@ -76,3 +76,24 @@ def test_bad_input_is_one_line(words: tuple[str, ...], code: int, told: str, col
     done = collbench("advise", *words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert told in done.stderr
+
+
+def test_runs_that_cannot_be_used(collbench: Shell, tmp_path: Path) -> None:
+    """Without samples, of a newer schema, without a cell that ended ok: one line, exit code 3."""
+    failing = {"a": (Status.CRASHED, "it died")}
+    made = {
+        "empty": synthetic_run(tmp_path / "empty", costs={"a": (1.0, 1.0)}, finish=False),
+        "newer": synthetic_run(tmp_path / "newer", costs={"a": (1.0, 1.0)}),
+        "failed": synthetic_run(tmp_path / "failed", costs={"a": (1.0, 1.0)}, failing=failing),
+    }
+    (made["empty"].path / "samples.jsonl").write_text("")
+    text = (made["newer"].path / "run.json").read_text()
+    (made["newer"].path / "run.json").write_text(text.replace("collbench/1", "collbench/9"))
+    for name, told in (
+        ("empty", "no cell that ended ok"),
+        ("newer", "collbench/9"),
+        ("failed", "no cell that ended ok"),
+    ):
+        done = collbench("advise", str(made[name].path))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1), done.stderr
+        assert told in done.stderr

@@ -34,8 +34,8 @@ def test_the_sentence_compares_with_what_runs_by_default(tmp_path: Path) -> None
     found = of(tmp_path, noise=0.0)
     assert found
     assert found["sentence"] == (
-        "The 122 all-reduces of 14336 bytes of a decode step take 1.20 ms with push and 1.88 ms with nccl_ring_ll: +7 % "
-        "tokens per second where the rest of a step takes 8.71 ms."
+        "The 122 all-reduces of 14336 bytes of a decode step take 1.20 ms with push and 1.88 ms with nccl_ring_ll: "
+        "+7 % tokens per second where the rest of a step takes 8.71 ms."
     )
     assert "No interval: one launch." in str(found["note"])
 

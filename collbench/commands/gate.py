@@ -2,12 +2,12 @@
 
 import argparse
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+    from collections.abc import Callable
 
     from collbench.gate.verdicts import Outcome, Rules
 
@@ -43,6 +43,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     add("--min-abs", type=float, default=0.3, metavar="US", help="the same in microseconds; default 0.3")
     add("--max-noise", type=float, default=0.10, metavar="X", help="largest spread that is judged; default 0.10")
     add("--blocks", default="8,12,16", metavar="LIST", help="pairs at which it looks; default 8,12,16")
+    add("--quantile", type=float, default=0.5, metavar="Q", help="of a launch's iterations, paired; default 0.5")
     add("--control", action="append", default=[], metavar="PATTERN", help="cells that the change cannot touch")
     add(
         "--allow-mismatch", action="append", default=[], metavar="KEY", help="hard fingerprint key that may differ",
@@ -95,7 +96,7 @@ def _rules(args: argparse.Namespace) -> "Rules":
         raise UsageError(f"--blocks {args.blocks}: expected rising whole numbers such as 8,12,16") from None
     return Rules(
         args.alpha, args.min_effect, args.min_abs, args.max_noise, looks, tuple(args.control),
-        tuple(args.allow_mismatch),
+        tuple(args.allow_mismatch), args.quantile,
     )  # fmt: skip
 
 
@@ -109,6 +110,8 @@ def _check_call(args: argparse.Namespace) -> None:
             raise UsageError(f"{args.words[0]!r}: with --paired only options of collbench sweep follow, behind --")
     elif args.baseline or args.candidate:
         raise UsageError("--baseline and --candidate go with --paired; for files: collbench gate BASE CURRENT")
+    elif args.quantile != 0.5:  # noqa: PLR2004 - the median, which files keep
+        raise UsageError("--quantile goes with --paired: files keep medians")
     elif len(args.words) != 2:  # noqa: PLR2004 - base and current
         raise UsageError(f"{len(args.words)} paths: expected BASE and CURRENT, or --paired")
 

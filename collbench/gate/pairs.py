@@ -113,7 +113,7 @@ def run_pairs(plan: PairPlan, rules: Rules, out: Path, say: Callable[[str], None
         for name in order:
             side = plan.baseline if name == "baseline" else plan.candidate
             words = [*plan.options, *(["--shuffle", str(case_seed)] if plan.shuffles else [])]
-            launches[name].append(_launch(side, name, words, out / f"{block:02d}-{name}", plan))
+            launches[name].append(_launch(side, name, words, out / f"{block:02d}-{name}", plan, rules))
         orders.append("AB" if order is _NAMES else "BA")
         base, current = (_ordered(joined(launches[name], name), plan.cells) for name in _NAMES)
         outcome = judge_paired(base, current, rules, plan.record(orders), early=True)
@@ -129,11 +129,11 @@ def _ordered(side: Side, cells: Sequence[str]) -> Side:
     return replace(side, cells={cell_id: side.cells[cell_id] for cell_id in ids if cell_id in side.cells})
 
 
-def _launch(side: Launcher, name: str, words: Sequence[str], folder: Path, plan: PairPlan) -> Side:
+def _launch(side: Launcher, name: str, words: Sequence[str], folder: Path, plan: PairPlan, rules: Rules) -> Side:
     log = folder.with_suffix(".log")
     code, _ = side.launch([*words, "--json", "--out", str(folder)], log, plan.timeout_s)
     try:
-        found = side_of_run(folder, name)
+        found = side_of_run(folder, name, rules.quantile)
     except (InvalidError, UsageError) as error:
         raise InvalidError(f"{side.label}: launch {folder.name} failed (code {code}): {_last_line(log)}") from error
     if missing := sorted(set(plan.cells) - set(found.cells)):

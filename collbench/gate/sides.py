@@ -21,7 +21,7 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class CellData:
-    """One cell of one side: medians of the group's time per launch in microseconds, in the order of the launches.
+    """One cell of one side: median (or another quantile) of the group's time per launch, us, in the launches' order.
 
     `iterations` holds the number of timed iterations of each launch. `status` is the worst of all launches, with its
     reason; only an `ok` cell has medians. `implausible` says what was below its floor, empty if nothing was.
@@ -56,8 +56,8 @@ class Side:
     origin: Mapping[str, Any] = field(default_factory=dict)
 
 
-def side_of_run(path: str | Path, name: str = "") -> Side:
-    """Read a run folder.
+def side_of_run(path: str | Path, name: str = "", quantile: float = 0.5) -> Side:
+    """Read a run folder; a launch's value is this quantile of its iterations.
 
     Raises:
         UsageError: there is no such folder.
@@ -72,7 +72,7 @@ def side_of_run(path: str | Path, name: str = "") -> Side:
         raise InvalidError(f"{path}: the run plans no cell: measure again")
     _refuse_duplicates([cell.cell_id for cell in run.cells], str(path))
     floors, unknown = _floors(run)
-    cells = {c.cell_id: _cell(by_cell.get(c.cell_id, []), floors.get(c.cell_id)) for c in run.cells}
+    cells = {c.cell_id: _cell(by_cell.get(c.cell_id, []), floors.get(c.cell_id), quantile) for c in run.cells}
     found = [*problems, *unknown] if run.finished else [*problems, *unknown, "the run was not finished"]
     hard, soft = _fingerprint(run.machine)
     origin = {"run_id": run.run_id, "created": run.created, "version": run.version}
@@ -109,7 +109,7 @@ def _one_of(parts: Sequence[CellData | None]) -> CellData:
     )  # fmt: skip
 
 
-def _cell(launches: Iterable[Samples], floor_us: float | None) -> CellData:
+def _cell(launches: Iterable[Samples], floor_us: float | None, quantile: float) -> CellData:
     ordered = sorted(launches, key=lambda one: one.launch)
     if not ordered:
         return CellData(Status.NOT_RUN, "no launch has a record of it")
@@ -117,10 +117,10 @@ def _cell(launches: Iterable[Samples], floor_us: float | None) -> CellData:
     if worst.status is not Status.OK:
         return CellData(worst.status, clean(worst.reason) or "no reason was recorded")
     folds = [fold(one) for one in ordered]
-    medians = tuple(float(np.median(one)) for one in folds)
+    medians = tuple(float(np.quantile(one, quantile)) for one in folds)
     odd = ""
     if min(medians) <= 0:
-        odd = "a median of 0 us"
+        odd = "a time of 0 us"
     elif floor_us is not None and min(medians) < floor_us:
         odd = f"{min(medians):.3g} us, its floor is {floor_us:.3g} us"
     elif any(Flag.IMPLAUSIBLE in one.flags for one in ordered):

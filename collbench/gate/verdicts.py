@@ -42,8 +42,9 @@ class Rules:
     looks. A cell counts as slower only if its familywise p (Holm) is below the level of its look, and the median change
     exceeds both `min_effect` (a fraction) and `min_abs_us` (microseconds per call). `max_noise` is the largest standard
     deviation of a side's own neighbouring launches (of the log) that is still judged. `looks` are numbers of blocks.
-    `controls` are patterns of cells that the change cannot touch; `allow_mismatch` names hard fingerprint keys that may
-    differ.
+    `controls` are patterns of cells that the change cannot touch; `allow_mismatch` names hard keys that may
+    differ. `quantile` of a launch's iterations is its value where both sides are launched now: below the median it sees
+    less of other load, and less of a tail that became slower.
 
     Raises:
         UsageError: a value that makes no sense.
@@ -56,11 +57,12 @@ class Rules:
     looks: tuple[int, ...] = (8, 12, 16)
     controls: tuple[str, ...] = ()
     allow_mismatch: tuple[str, ...] = ()
+    quantile: float = 0.5
 
     def __post_init__(self) -> None:
         bounds = {
             "--alpha": (self.alpha, 0.0, 0.5), "--min-effect": (self.min_effect, 0.0, 1.0),
-            "--max-noise": (self.max_noise, 0.0, 1.0),
+            "--max-noise": (self.max_noise, 0.0, 1.0), "--quantile": (self.quantile, 0.0, 1.0),
         }  # fmt: skip
         for name, (value, low, high) in bounds.items():
             if not low < value < high:

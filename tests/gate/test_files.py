@@ -36,6 +36,14 @@ def test_a_run_gives_one_median_per_launch(tmp_path: Path) -> None:
     assert side.problems == ()
 
 
+def test_a_lower_quantile_gives_lower_times(tmp_path: Path) -> None:
+    path = a_run(tmp_path / "run")
+
+    half, quarter = side_of_run(path).cells, side_of_run(path, quantile=0.25).cells
+
+    assert all(a < b for c in half for a, b in zip(quarter[c].medians_us, half[c].medians_us, strict=True))
+
+
 def test_the_order_of_the_ranks_changes_nothing(tmp_path: Path) -> None:
     path = a_run(tmp_path / "run")
     before = side_of_run(path).cells

@@ -10,7 +10,7 @@ from collbench.algorithms.known_system import (
     needs_package,
     needs_ranks,
     one_host,
-    own_gpus,
+    sharing_unsaid,
     system,
 )
 from collbench.contention.own_traffic import islands, islands_of
@@ -28,7 +28,7 @@ _RANKS = (2, 4, 8, 12, 16)
 
 def _checks(ranks: tuple[int, ...]) -> tuple[Check, ...]:
     return (
-        own_gpus("b12x", _SOURCE), needs_arch("b12x", (12,), "use an algorithm for other GPUs", _SOURCE),
+        sharing_unsaid("b12x", _SOURCE), needs_arch("b12x", (12,), "use an algorithm for other GPUs", _SOURCE),
         needs_ranks("b12x", ranks, _SOURCE), needs_bytes("b12x", _MOST_BYTES, 16, _SOURCE), one_host, needs_p2p,
         needs_package("b12x", "pip install b12x"),
     )  # fmt: skip

@@ -4,7 +4,7 @@ torch groups calls of one operation and type (`_coalescing_manager`); NCCL uses 
 """
 
 from collbench.algorithms.cuda_support import refuse
-from collbench.algorithms.known_system import Check, system
+from collbench.algorithms.known_system import Check, nccl_sharing, system
 from collbench.contention.traffic import Schedule, ring
 from collbench.results.records import Call, Support
 from collbench.topology.graph import Topology
@@ -20,7 +20,7 @@ def _torch(machine: Machine, call: Call) -> Support | None:
     return refuse(machine, call, _DTYPES)
 
 
-_CHECKS: tuple[Check, ...] = (_torch,)
+_CHECKS: tuple[Check, ...] = (_torch, nccl_sharing)
 
 
 def _ring(call: Call, topology: Topology) -> Schedule:

@@ -9,11 +9,12 @@ from collbench.algorithms.cuda_support import version_text
 from collbench.algorithms.known_system import (
     NOTHING_AGAINST,
     full_nvlink,
+    nccl_sharing,
     needs_arch,
     needs_p2p,
     needs_package,
     one_host,
-    own_gpus,
+    sharing_unsaid,
     system,
 )
 from collbench.contention.patterns import all_to_all
@@ -75,24 +76,26 @@ _system = partial(system, collective=Collective.ALL_TO_ALL, family="expert")
 ALGORITHMS = (
     _system(
         "nccl_all_to_all", "sends and receives in one group (torch all_to_all_single)", "https://github.com/NVIDIA/nccl",
-        (_nccl,), Support.yes("runs on every fabric; in a CUDA graph too", _NCCL), _send,
+        (_nccl, nccl_sharing), Support.yes("runs on every fabric; in a CUDA graph too", _NCCL), _send,
     ),
     _system(
         "deepep_low_latency", "DeepEP's low-latency dispatch and combine", "https://github.com/deepseek-ai/DeepEP",
-        (own_gpus("DeepEP", _DEEPEP), partial(_nvlink, "DeepEP", _DEEPEP),
+        (sharing_unsaid("DeepEP", _DEEPEP), partial(_nvlink, "DeepEP", _DEEPEP),
          needs_arch("DeepEP", (9, 10), _ANYWHERE, _DEEPEP), needs_package("deep-ep", "install DeepEP")),
         Support.yes(NOTHING_AGAINST, _DEEPEP), _flagged,
     ),
     _system(
         "flashinfer_moe_nvlink", "FlashInfer's one-sided and two-sided dispatch", "https://github.com/flashinfer-ai/flashinfer",
-        (own_gpus("its workspace", _MOE), partial(_nvlink, "FlashInfer's expert-parallel all-to-all", _MOE),
+        (sharing_unsaid("FlashInfer's workspace", _MOE),
+         partial(_nvlink, "FlashInfer's expert-parallel all-to-all", _MOE),
          needs_arch("FlashInfer's all-to-all", (9, 10), _ANYWHERE, _MOE),
          needs_package("flashinfer", "pip install flashinfer-python")),
         Support.yes(NOTHING_AGAINST, _MOE), _flagged,
     ),
     _system(
         "torch_all_to_all_vdev", "torch's device-side all-to-all over NVSHMEM", "https://github.com/pytorch/pytorch",
-        (one_host, needs_p2p, _nvshmem), Support.yes(NOTHING_AGAINST, _NVSHMEM), _flagged,
+        (sharing_unsaid("NVSHMEM", _NVSHMEM), one_host, needs_p2p, _nvshmem),
+        Support.yes(NOTHING_AGAINST, _NVSHMEM), _flagged,
     ),
 )  # fmt: skip
 """Dispatch and combine are one all-to-all each."""

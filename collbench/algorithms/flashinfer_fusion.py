@@ -14,7 +14,7 @@ from collbench.algorithms.known_system import (
     needs_package,
     needs_ranks,
     one_host,
-    own_gpus,
+    sharing_unsaid,
     system,
 )
 from collbench.contention.traffic import Move, Schedule, one_stage
@@ -96,13 +96,13 @@ def _push(call: Call, topology: Topology) -> Schedule:
 ALGORITHMS = (
     system(
         "flashinfer_trtllm_fusion", "one-shot push with a sentinel, with RMSNorm behind it", _REFERENCE,
-        (own_gpus("its workspace", _SOURCE), _archs, _compiler, needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE),
-         one_host, needs_p2p, _INSTALL, _collapse),
+        (sharing_unsaid("FlashInfer's workspace", _SOURCE), _archs, _compiler,
+         needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE), one_host, needs_p2p, _INSTALL, _collapse),
         Support.yes("compiled at its first call with nvcc and ninja", _SOURCE), _push, family="flashinfer",
     ),
     system(
         "flashinfer_mnnvl_fusion", "the same over NVLink multicast", _REFERENCE,
-        (own_gpus("its workspace", _SOURCE), needs_multicast("its mnnvl workspace", _MNNVL),
+        (sharing_unsaid("FlashInfer's workspace", _SOURCE), needs_multicast("its mnnvl workspace", _MNNVL),
          needs_arch("FlashInfer's mnnvl", (9, 10), "backend='trtllm'", "flashinfer pull request 3385"), _INSTALL),
         Support.yes(NOTHING_AGAINST, _MNNVL), _push, family="flashinfer",
     ),

@@ -8,16 +8,34 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from collbench.algorithms.base import Algorithm
-from collbench.algorithms.cuda_support import number, ranks_share_gpu
+from collbench.algorithms.cuda_support import number, ranks_share_gpu, version_text
+from collbench.algorithms.nccl import MULTI_RANK_SINCE
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Answer, Call, Collective, Fabric, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
 __all__ = [
-    "ASSUMED", "NOTHING_AGAINST", "Check", "at_least", "full_nvlink", "is_assumed", "needs_arch", "needs_bytes",
-    "needs_gpus", "needs_multicast", "needs_p2p", "needs_package", "needs_ranks", "no_remote_atomics", "one_host",
-    "own_gpus", "system", "verdict",
+    "ASSUMED",
+    "NOTHING_AGAINST",
+    "Check",
+    "at_least",
+    "full_nvlink",
+    "is_assumed",
+    "nccl_sharing",
+    "needs_arch",
+    "needs_bytes",
+    "needs_gpus",
+    "needs_multicast",
+    "needs_p2p",
+    "needs_package",
+    "needs_ranks",
+    "no_remote_atomics",
+    "one_host",
+    "own_gpus",
+    "sharing_unsaid",
+    "system",
+    "verdict",
 ]  # fmt: skip
 
 Check = Callable[[Machine, Call], Support | None]
@@ -78,6 +96,33 @@ def own_gpus(name: str, source: str) -> Check:
         return Support.no(f"{name} starts one rank per GPU, and these ranks share one", "use one GPU per rank", source)
 
     return check
+
+
+def sharing_unsaid(name: str, source: str) -> Check:
+    """Whether several ranks on one GPU work is not known of most libraries."""
+
+    def check(machine: Machine, call: Call) -> Support | None:
+        del call
+        if not ranks_share_gpu(machine):
+            return None
+        return Support.unknown(f"whether {name} takes several ranks on one GPU is not known", "", source)
+
+    return check
+
+
+def nccl_sharing(machine: Machine, call: Call) -> Support | None:
+    """NCCL takes several ranks on one GPU from one release on."""
+    del call
+    if not ranks_share_gpu(machine):
+        return None
+    new = at_least(machine, "nccl", MULTI_RANK_SINCE)
+    since = version_text(MULTI_RANK_SINCE)
+    if new is None:
+        return Support.unknown("the version of NCCL is not known, and it decides over ranks that share a GPU")
+    if new:
+        return None
+    reason = f"NCCL {machine.software['nccl']} refuses several ranks on one GPU; {since} and later take them"
+    return Support.no(reason, f"install NCCL {since} or later", "NCCL issues 231, 418 and 1716")
 
 
 def one_host(machine: Machine, call: Call) -> Support | None:

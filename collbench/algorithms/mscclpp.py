@@ -11,7 +11,7 @@ from collbench.algorithms.known_system import (
     needs_package,
     no_remote_atomics,
     one_host,
-    own_gpus,
+    sharing_unsaid,
     system,
 )
 from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
@@ -38,7 +38,7 @@ def _collapse(machine: Machine, call: Call) -> Support | None:
     return Support.unknown(reason, "measure it, or prefer an island scheme", _SOURCE)
 
 
-_COMMON: tuple[Check, ...] = (own_gpus("MSCCL++", _SOURCE), one_host, needs_p2p, _INSTALL)
+_COMMON: tuple[Check, ...] = (sharing_unsaid("MSCCL++", _SOURCE), one_host, needs_p2p, _INSTALL)
 _PACKET = (*_COMMON, needs_bytes("the packet algorithm", _MOST_BYTES, 8, _SOURCE), _collapse)
 
 

@@ -3,8 +3,8 @@
 Read in the sources of 2.27.3 to 2.30.7.
 """
 
-from collbench.algorithms.cuda_support import version_text
-from collbench.algorithms.known_system import full_nvlink, is_assumed, needs_p2p, one_host, system
+from collbench.algorithms.cuda_support import ranks_share_gpu, version_text
+from collbench.algorithms.known_system import full_nvlink, is_assumed, nccl_sharing, needs_p2p, one_host, system
 from collbench.contention.traffic import Move, Schedule, one_stage
 from collbench.results.records import Call, Support
 from collbench.topology.graph import Topology
@@ -28,6 +28,8 @@ def _release(machine: Machine, call: Call) -> Support | None:
         return Support.no(f"NCCL {version_text(version)} has none", f"use {version_text(_FIRST)} or later", _SOURCE)
     if full_nvlink(machine):
         return None
+    if ranks_share_gpu(machine):
+        return Support.unknown("nobody has said whether they are used between ranks that share a GPU", "", _SOURCE)
     if version >= _NVLINK_ONLY:
         reason = f"NCCL {version_text(version)} offers them between GPUs joined by NVLink only; 2.28.9 did on PCIe too"
         return Support.no(reason, "LD_PRELOAD a libnccl of 2.27.3 to 2.28.9", _SOURCE)
@@ -47,7 +49,7 @@ def _push(call: Call, topology: Topology) -> Schedule:
 ALGORITHMS = (
     system(
         "nccl_symmetric", "NCCL's one-shot LL on registered windows", "https://github.com/NVIDIA/nccl",
-        (one_host, needs_p2p, _release),
+        (nccl_sharing, one_host, needs_p2p, _release),
         Support.yes("for buffers registered as windows; vLLM: VLLM_USE_NCCL_SYMM_MEM=1", _SOURCE), _push, family="nccl",
     ),
 )  # fmt: skip

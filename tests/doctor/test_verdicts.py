@@ -10,7 +10,7 @@ from collbench.algorithms.base import known_systems, registry, select
 from collbench.doctor import changes, rows
 from collbench.doctor.described import Described
 from collbench.errors import UsageError
-from collbench.results.records import Answer, Call, Support
+from collbench.results.records import Answer, Call, Fabric, Support
 from collbench.testing import host_machine
 from collbench.topology.machine import Machine
 
@@ -159,6 +159,20 @@ def test_a_sweep_does_not_offer_what_it_cannot_run() -> None:
     assert (bool(answer), "no runner" in answer.reason) == (False, True)
     with pytest.raises(UsageError, match="unknown algorithm"):
         select("deepep_low_latency,nonsense", known)
+
+
+def test_ranks_that_share_a_gpu() -> None:
+    """Servers never do; NCCL does from 2.30.3 on, also below what is built on it; of most libraries nobody knows."""
+
+    def seen(nccl: str) -> dict[str, dict[str, Any]]:
+        machine = Described("sm_90", 1, software={"torch": "2.11", "nccl": nccl, "driver": "580.1"}).machine()
+        return verdicts(dataclasses.replace(machine, ranks=8, share_gpu=True, fabric=Fabric.SHARED_GPU))
+
+    old, new = seen("2.28.9"), seen("2.30.7")
+    for name in ("nccl_ring_ll", "nccl_all_to_all", "nccl_grouped"):
+        assert (old[name]["verdict"], new[name]["verdict"]) == ("does_not_run", "runs"), name
+    assert new["vllm_custom_all_reduce"]["verdict"] == "does_not_run"
+    assert {new[name]["verdict"] for name in ("mscclpp_packet", "nccl_symmetric")} == {"unknown"}
 
 
 def test_a_support_that_raises_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

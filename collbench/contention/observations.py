@@ -85,6 +85,8 @@ def observations(probes: Iterable[Probe], topology: Topology, ranks: int, fabric
 
 def _likeness(probe: Probe, topology: Topology, fabric: Fabric) -> str:
     """Pairs with the same kinds of links between them are alike; what several ranks do together stands alone."""
+    if probe.name.startswith("barrier"):
+        return str(probe.flows)
     if probe.pattern not in {"pair", "solo"} or fabric is Fabric.SHARED_GPU:
         return probe.pattern
     try:
@@ -111,11 +113,8 @@ def _on_links(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
     src, dst = probe.src, probe.dst
     if probe.name == "launch":
         return lambda bench: bench.value("launch.graph")
-    if probe.name == "barrier":
-        pairs = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
-        return lambda b: (
-            b.value("sync.flag") + b.value("sync.per_peer") * (ranks - 1) + max(b.latency_us(*pair) for pair in pairs)
-        )
+    if probe.name in {"barrier", "barrier_fence"}:
+        return _barrier(probe, ranks)
     if probe.name == "flag":
         # half of a round trip: the mean of both ways
         return lambda b: b.value("sync.flag") + (b.latency_us(src, dst) + b.latency_us(dst, src)) / 2
@@ -125,6 +124,16 @@ def _on_links(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
         flows, mechanism = probe.flows, probe.name.partition(".")[2]
         return lambda b: b.gbps(flows, mechanism)
     return None
+
+
+def _barrier(probe: Probe, ranks: int) -> Callable[[Bench], float]:
+    pairs = probe.flows or tuple((a, b) for a in range(ranks) for b in range(ranks) if a != b)
+    peers = len({rank for pair in pairs for rank in pair}) - 1
+    fence = probe.name == "barrier_fence"
+    return lambda b: (
+        b.value("sync.flag") + b.value("sync.per_peer") * peers + max(b.latency_us(*pair) for pair in pairs)
+        + (b.value("sync.fence") if fence else 0.0)
+    )  # fmt: skip
 
 
 def _launch_name(ranks: int) -> str:
@@ -137,8 +146,12 @@ def _shared_gpu(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
         return lambda bench: bench.value(_launch_name(ranks))
     if probe.name == "flag":
         return lambda bench: bench.value("shared_gpu.flag")
-    if probe.name == "barrier":
-        return lambda b: b.value("shared_gpu.flag") + b.value("shared_gpu.per_peer") * (ranks - 1)
+    if probe.name in {"barrier", "barrier_fence"}:
+        peers = len({rank for pair in probe.flows for rank in pair} or range(ranks)) - 1
+        fence = "shared_gpu.fence" if probe.name == "barrier_fence" else ""
+        return lambda b: (
+            b.value("shared_gpu.flag") + b.value("shared_gpu.per_peer") * peers + (b.value(fence) if fence else 0.0)
+        )
     if probe.name == "bandwidth.load" and probe.pattern == "all_to_all":
         return lambda bench: bench.value("shared_gpu.memory_gbps")
     return None

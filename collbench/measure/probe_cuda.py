@@ -86,12 +86,18 @@ class CudaProbes:
     def _run(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
         if task.kind == "launch":
             return {"us": self._launches(torch)}
-        if task.kind == "barrier":
-            mask = (1 << self._ranks.world_size) - 1
-            return {"us": self._timed(torch, Op.BARRIER, threads=_WARP, mask=mask)}
+        if task.kind in {"barrier", "barrier_fence"}:
+            return self._barriers(torch, task)
         if task.kind == "bandwidth":
             return self._bandwidth(torch, task)
         return self._pair(torch, task) if self._ranks.rank in task.flows[0] else {}
+
+    def _barriers(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
+        members = task.members or set(range(self._ranks.world_size))
+        if self._ranks.rank not in members:
+            return {}
+        mask, fenced = sum(1 << rank for rank in members), int(task.kind == "barrier_fence")
+        return {"us": self._timed(torch, Op.BARRIER, threads=_WARP, mask=mask, fenced=fenced)}
 
     def _pair(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
         """What two ranks measure between them."""
@@ -211,7 +217,7 @@ class CudaProbes:
     def _bandwidth(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
         """Each repeat begins when all ranks that move or own data are there; the number of rounds is agreed on."""
         me, mask = self._ranks.rank, 0
-        for rank in {rank for flow in task.flows for rank in flow}:
+        for rank in task.members:
             mask |= 1 << rank
         mine = [flow for flow in task.flows if flow[1 if task.mechanism == "load" else 0] == me]
         inside = bool(mask >> me & 1)

@@ -52,10 +52,11 @@ class HostProbes:
         return HostMemory.open(self._ranks, 2 * n, (n + 1) * n * FLOW_BYTES)
 
     def _run(self, task: Task, memory: HostMemory) -> dict[str, Any]:
-        if task.kind == "barrier":
-            return {"us": self._barriers(memory)}
-        if not any(self._ranks.rank in flow for flow in task.flows):
+        members = task.members or set(range(self._ranks.world_size))
+        if self._ranks.rank not in members:
             return {}
+        if task.kind == "barrier":
+            return {"us": self._barriers(memory, members)}
         if task.kind == "bandwidth":
             return self._bandwidth(task, memory)
         src, dst = task.flows[0]
@@ -78,14 +79,13 @@ class HostProbes:
         for peer in members - {me}:
             memory.wait(peer, self._turn, f"rank {me} waited for rank {peer} (probe)")
 
-    def _barriers(self, memory: HostMemory) -> list[float]:
-        everyone = set(range(self._ranks.world_size))
+    def _barriers(self, memory: HostMemory, members: set[int]) -> list[float]:
         found = []
         for _ in range(_REPEATS):
-            self._meet(memory, everyone)
+            self._meet(memory, members)
             begin = time.perf_counter()
             for _ in range(_BARRIERS):
-                self._meet(memory, everyone)
+                self._meet(memory, members)
             found.append((time.perf_counter() - begin) / _BARRIERS * 1e6)
         return found
 
@@ -113,7 +113,7 @@ class HostProbes:
             memory.publish(n + me, value)
 
     def _bandwidth(self, task: Task, memory: HostMemory) -> dict[str, Any]:
-        me, members = self._ranks.rank, {rank for flow in task.flows for rank in flow}
+        me, members = self._ranks.rank, task.members
         load = task.mechanism == "load"
         mine = [flow for flow in task.flows if flow[1 if load else 0] == me]
         pairs = [

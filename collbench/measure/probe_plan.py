@@ -21,8 +21,8 @@ _Flows = tuple[tuple[int, int], ...]
 class Task:
     """One microbenchmark: data flow along `flows`.
 
-    `kind` is `launch`, `barrier`, `flag`, `read_chain`, `bandwidth`, `litmus_message` or `litmus_torn`; `mechanism` of
-    a bandwidth is `load`, `store` or `copy`.
+    `kind` is `launch`, `barrier`, `barrier_fence`, `flag`, `read_chain`, `bandwidth`, `litmus_message` or
+    `litmus_torn`; `mechanism` of a bandwidth is `load`, `store` or `copy`. A barrier without flows is of all ranks.
     """
 
     kind: str
@@ -43,6 +43,11 @@ class Task:
         src, dst = (found.pop() if len(found) == 1 else SEVERAL for found in ends)
         return src, dst
 
+    @property
+    def members(self) -> set[int]:
+        """Ranks that take part."""
+        return {rank for flow in self.flows for rank in flow}
+
     def as_dict(self) -> dict[str, Any]:
         """What the workers are told."""
         return {"kind": self.kind, "flows": [list(f) for f in self.flows], "mechanism": self.mechanism}
@@ -62,7 +67,8 @@ def plan_probes(ranks: int, topology: Topology, device: str, *, litmus: bool = F
     if litmus:
         kinds = ("litmus_message", "litmus_torn")
         return [Task(kind, (pair,), pattern="pair", unit="violations") for kind in kinds for pair in pairs]
-    tasks = [Task("launch"), Task("barrier")] if device == "cuda" else [Task("barrier")]
+    tasks = [Task("launch"), Task("barrier"), Task("barrier_fence")] if device == "cuda" else [Task("barrier")]
+    tasks += _smaller_barriers(ranks, topology)
     tasks += [Task("flag", ((a, b),), pattern="pair") for a, b in pairs if a < b]
     if device == "cuda":
         tasks += [Task("read_chain", (pair,), pattern="pair") for pair in pairs]
@@ -71,6 +77,14 @@ def plan_probes(ranks: int, topology: Topology, device: str, *, litmus: bool = F
         tasks += [_bandwidth(mechanism, "solo", (pair,)) for pair in _solo_pairs(pairs, topology, mechanism)]
         tasks += [_bandwidth(mechanism, pattern, flows) for pattern, flows in _loaded(ranks, topology)]
     return tasks
+
+
+def _smaller_barriers(ranks: int, topology: Topology) -> list[Task]:
+    """Of two ranks of each class and of four: what a flag costs per peer shows against that of all."""
+    pairs = [(a, b) for a, b in permutations(range(ranks), 2) if a < b]
+    groups = [*_representatives(pairs, topology), *([tuple(range(4))] if ranks > 4 else [])]  # noqa: PLR2004 - half of 8
+    kept = [group for group in groups if len(group) < ranks]
+    return [Task("barrier", tuple(permutations(group, 2)), pattern=f"of_{len(group)}") for group in kept]
 
 
 def _bandwidth(mechanism: str, pattern: str, flows: _Flows) -> Task:

@@ -98,9 +98,14 @@ def exact() -> list[Probe]:
     return hardware()
 
 
-def test_truth_is_found_where_probes_tell_it(exact: list[Probe]) -> None:
+@pytest.fixture(scope="module")
+def found(exact: list[Probe]) -> Calibration:
+    """With little noise."""
+    return calibrate(noisy(exact, 1, 0.005), box(), 4, Fabric.PCIE)
+
+
+def test_truth_is_found_where_probes_tell_it(found: Calibration) -> None:
     """Capacities, launch and efficiencies within 5 %; what is identified lies in its interval."""
-    found = calibrate(noisy(exact, 1, 0.005), box(), 4, Fabric.PCIE)
     words = names(found)
     got = {words[one.name]: one for one in found.fitted}
     for name in ("launch.graph", "capacity of port", "capacity of uplink", "efficiency.store"):
@@ -122,16 +127,21 @@ def test_what_probes_cannot_tell_apart_is_said(exact: list[Probe]) -> None:
     assert found.parameters["sync.flag"].is_prior, "what is not identified still rests on its prior"
 
 
-def test_no_probe_moves_what_no_probe_sees(exact: list[Probe]) -> None:
-    """The fence is in no probe: its prior stays as it was."""
-    found = calibrate(exact, box(), 4, Fabric.PCIE)
-    assert "sync.fence" not in {one.name for one in found.fitted}
-    assert found.parameters["sync.fence"] == priors()["sync.fence"]
+def test_no_probe_moves_what_no_probe_sees(found: Calibration) -> None:
+    """Sums are in no probe, and the fence is in none here: their priors stay as they were."""
+    for name in ("reduce.gbps", "sync.fence"):
+        assert name not in {one.name for one in found.fitted}
+        assert found.parameters[name] == priors()[name]
 
 
-def test_a_bound_is_no_value(exact: list[Probe]) -> None:
+def test_a_barrier_with_fences_tells_the_fence(exact: list[Probe]) -> None:
+    plain = next(p.value for p in exact if p.name == "barrier")
+    found = calibrate([*exact, Probe("barrier_fence", value=(plain or 0.0) + 0.8)], box(), 4, Fabric.PCIE)
+    assert found.parameters["sync.fence"].value == pytest.approx(0.8, rel=0.1)
+
+
+def test_a_bound_is_no_value(found: Calibration) -> None:
     """The hardware limits no reads in flight: the window only has to be large, so it is not called identified."""
-    found = calibrate(noisy(exact, 1, 0.005), box(), 4, Fabric.PCIE)
     window = next(one for one in found.fitted if one.name == "window.bytes")
     assert window.value > priors()["window.bytes"].value
     assert not window.identified

@@ -54,6 +54,7 @@ def test_plan_without_a_topology_still_has_all_pairs() -> None:
     """Ranks on processors have no GPUs in the topology."""
     tasks = plan_probes(4, Topology((), ()), "cpu")
     assert {t.kind for t in tasks} == {"barrier", "flag", "bandwidth"}
+    assert [t.pattern for t in tasks if t.kind == "barrier"] == ["", "of_2"]
     assert len(plan_probes(3, Topology((), ()), "cuda", litmus=True)) == 12
 
 

@@ -21,7 +21,7 @@ struct ProbeArgs {
   u32 op, rank, peer, mask;              // mask: ranks that take part in a barrier
   u32 rounds, blocks_per_flow;
   u32 first;                             // this rank begins (FLAG), writes (MESSAGE_PASSING, TORN)
-  u32 fenced;                            // MESSAGE_PASSING
+  u32 fenced;                            // MESSAGE_PASSING, BARRIER: a fence before every flag
 };
 
 struct Wait {
@@ -62,6 +62,7 @@ DI void probe_barrier(const ProbeArgs& a) {  // one warp: lane k meets rank k
   const bool mine = k < MAX_RANKS && k != a.rank && (a.mask >> k & 1);
   bool well = true;
   for (u32 round = 1; round <= a.rounds; ++round) {
+    if (a.fenced) fence_system();
     if (mine && well) put_u64(a.base[k] + AT_MEET + a.rank * LINE, a.epoch + round);
     if (mine && well) well = wait_for(a, a.base[a.rank] + AT_MEET + k * LINE, a.epoch + round, k);
     warp_sync();

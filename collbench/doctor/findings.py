@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from collbench.algorithms.cuda_support import number
 from collbench.doctor.driver import Card
 from collbench.results.records import Fabric
 from collbench.topology.discover import Discovery
@@ -12,6 +13,7 @@ from collbench.topology.machine import Machine
 
 __all__ = ["Finding", "machine_warnings", "warnings_of"]
 
+_SEARCHED_FASTER, _SOCKETS_READ_ANEW = 100, (2, 31)
 _LEAST_SHM_MIB = 1024
 _SMALL_BAR1 = 0.5
 _FAR = {"PHB", "NODE", "SYS"}
@@ -63,10 +65,27 @@ def machine_warnings(machine: Machine) -> list[Finding]:
             "the IOMMU is on: peer traffic may be redirected, slower or hang", "boot with iommu=pt, or switch it off",
             "/sys/class/iommu",
         ))  # fmt: skip
+    told += _fallback(machine)
     told += _downtrained(machine)
     if facts.get("busy_gpus"):
         told.append(Finding(f"GPUs in use: {facts['busy_gpus']}", "end those processes before measuring", "NVML"))
     return told
+
+
+def _fallback(machine: Machine) -> Iterable[Finding]:
+    """NCCL up to 2.30 takes 16 GB/s between AMD sockets, below the slowest speed that it tries from sm_100 on."""
+    facts, version = machine.facts, machine.version("nccl")
+    sockets = facts.get("sockets", "")
+    across = sockets.isdecimal() and int(sockets) > 1 and "AMD" in facts.get("cpu", "")
+    new_gpu = number(machine.arch) >= _SEARCHED_FASTER
+    if machine.fabric is Fabric.PCIE and across and new_gpu and version and version < _SOCKETS_READ_ANEW:
+        told = machine.software["nccl"]
+        yield Finding(
+            f"NCCL {told} may find no ring between the sockets of this AMD machine and take its fallback of 0.1 GB/s, "
+            "whose wrong idea of the bandwidth makes it choose Simple where LL is twice as fast",
+            "look for 'falling back to simple order' in NCCL_DEBUG=INFO; NCCL 2.31 and later, or NCCL_PROTO=LL",
+            "NCCL 2.30.7 search; nccl issue 2127, nccl-tests issue 287",
+        )
 
 
 def _downtrained(machine: Machine) -> Iterable[Finding]:

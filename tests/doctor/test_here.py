@@ -1,5 +1,6 @@
 """Looking at this machine: facts, warnings, faults of every source, and how long it takes."""
 
+import dataclasses
 import json
 import os
 import time
@@ -114,6 +115,24 @@ def test_warnings_of_a_machine() -> None:
     assert all(one.remedy and one.source for one in found)
     quiet = machine_warnings(two_gpus(acs="off", iommu="off", p2p="ok"))
     assert [one.text for one in quiet] == ["gpu0, gpu1 at Gen1 x16 instead of Gen5 x16"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "cpu", "sockets", "nccl", "warned"),
+    [
+        ("sm_120", "AMD EPYC 9575F", "2", "2.30.7", True),
+        ("sm_120", "AMD EPYC 9575F", "2", "2.31.2", False),
+        ("sm_120", "AMD EPYC 9575F", "1", "2.30.7", False),
+        ("sm_120", "Intel Xeon", "2", "2.30.7", False),
+        ("sm_90", "AMD EPYC 9575F", "2", "2.30.7", False),
+        ("sm_120", "AMD EPYC 9575F", "2", "", False),
+    ],
+)
+def test_the_fallback_of_nccl_is_foreseen(arch: str, cpu: str, sockets: str, nccl: str, warned: bool) -> None:  # noqa: FBT001 - a table
+    """Two AMD sockets, a GPU from sm_100 on and NCCL up to 2.30: all three are needed."""
+    machine = two_gpus(arch=arch, cpu=cpu, sockets=sockets)
+    machine = dataclasses.replace(machine, software={"nccl": nccl} if nccl else {})
+    assert any("0.1 GB/s" in one.text for one in machine_warnings(machine)) is warned
 
 
 def test_pairs_beyond_a_switch_go_through_host_memory() -> None:

@@ -124,6 +124,8 @@ def _prepare(
         raise UsageError("--nproc starts ranks itself: leave it out under torchrun")
     if not 1 <= place.local_ranks <= MAX_RANKS_PER_HOST:
         raise UsageError(f"world size {place.ranks}: expected 1 to {MAX_RANKS_PER_HOST} ranks on a host")
+    if options.share_gpu and not gpus:
+        raise UsageError("--share-gpu: there is no NVIDIA GPU here (NVML and CUDA_VISIBLE_DEVICES show none)")
     uses_gpu = gpus > 0 and any(a.device == "cuda" for a in chosen)
     if uses_gpu:
         refuse_too_many(place.local_ranks, gpus, share=options.share_gpu)
@@ -246,11 +248,11 @@ def _die_politely(*, with_parent: bool) -> None:
     """SIGINT and SIGTERM end the sweep in order; so does the end of torchrun, even by SIGKILL."""
 
     def stop(number: int, _frame: object) -> NoReturn:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)
         raise _Stopped(number)
 
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, stop)
     if with_parent:
         from collbench.measure.channel import die_with_parent

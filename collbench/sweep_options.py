@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "options_of"]
 
+_MOST = 1_000_000
+_ALGORITHMS_HELP = "families (own, symm, nccl, vllm, flashinfer, host, gloo), names or all, by commas"
+_FIXED = ("algorithms", "first", "last", "sizes", "iterations", "dtype", "shuffle", "nccl", "out")
+"""Options that a run keeps from its beginning."""
+
 _DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloat16"}
 """nccl-tests' names of dtypes beside our own."""
 
@@ -32,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-e", dest="last", metavar="BYTES", help="largest message; default 1M on a host, 4M on GPUs")
     add("-f", dest="factor", type=int, default=4, metavar="N", help="factor between sizes; default 4")
     add("--sizes", metavar="LIST", help="exactly these message sizes, by commas, instead of -b, -e and -f")
-    add("-n", dest="iterations", type=int, default=0, metavar="N", help="timed iterations per cell; default: by time")
+    add("-n", dest="iterations", type=int, metavar="N", help="timed iterations per cell; default: by time")
     add("-w", dest="warmup", type=int, default=2, metavar="N", help="untimed iterations before; default 2")
     add("-d", dest="dtype", default="", metavar="DTYPE", help="float32, float16, bfloat16 or int32")
-    add("--algorithms", default="", metavar="NAMES", help="families (own, symm, nccl, host), names or all, by commas")
+    add("--algorithms", default="", metavar="NAMES", help=_ALGORITHMS_HELP)
     add("--collective", default="all_reduce", metavar="NAME", help=_COLLECTIVE_HELP)
     add("--epilogue", default="", metavar="NAME", help="work behind an all_reduce: residual_rmsnorm; default none")
     add("--modes", default="eager,graph", metavar="MODES", help="eager, graph or both; default both")
@@ -63,7 +68,12 @@ def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = Non
         UsageError: an option's value is off.
         InvalidError: the earlier run's settings cannot be read.
     """
-    return _parsed(args) if earlier is None else _resumed(args, earlier)
+    if earlier is None:
+        return _parsed(args)
+    given = [name for name in _FIXED if getattr(args, name)]
+    if given:
+        raise UsageError(f"--resume goes on with the run's own options: leave out what sets its {', '.join(given)}")
+    return _resumed(args, earlier)
 
 
 def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
@@ -88,7 +98,7 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
 def _parsed(args: argparse.Namespace) -> "Options":
     from collbench.measure.plan import Options
     from collbench.results.records import Mode
-    from collbench.units import parse_bytes, parse_duration
+    from collbench.units import parse_duration
 
     try:
         modes = tuple(Mode(word.strip()) for word in args.modes.split(","))
@@ -96,22 +106,44 @@ def _parsed(args: argparse.Namespace) -> "Options":
     except ValueError as error:
         raise UsageError(f"--modes takes eager and graph, --calls whole numbers: {error}") from error
     collective = _collective(args)
-    counts = {"--calls": min(calls), "-w": args.warmup, "--launches": args.launches, "-n": args.iterations or 1}
-    for name, value in counts.items():
-        if not 1 <= value <= 1_000_000:  # noqa: PLR2004 - a typing error beyond
-            raise UsageError(f"{name} {value}: expected a whole number from 1")
+    _check_counts(args, calls)
     if args.nccl and not Path(args.nccl).is_file():
         raise UsageError(f"--nccl {args.nccl}: no such file; give the path of a libnccl.so.2")
     return Options(
-        algorithms=args.algorithms, first_bytes=parse_bytes(args.first) if args.first else None,
-        last_bytes=parse_bytes(args.last) if args.last else None, factor=args.factor, modes=modes,
-        sizes=tuple(parse_bytes(word) for word in args.sizes.split(",")) if args.sizes else (),
-        calls=tuple(dict.fromkeys(calls)), op=args.op, dtype=_DTYPES.get(args.dtype, args.dtype),
-        launches=args.launches, iterations=args.iterations, warmup=args.warmup, shuffle=args.shuffle,
+        algorithms=args.algorithms, first_bytes=_size("-b", args.first), last_bytes=_size("-e", args.last),
+        factor=args.factor, modes=modes, sizes=_sizes(args.sizes), calls=tuple(dict.fromkeys(calls)), op=args.op,
+        dtype=_DTYPES.get(args.dtype, args.dtype),
+        launches=args.launches, iterations=args.iterations or 0, warmup=args.warmup, shuffle=args.shuffle,
         budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),
         collective=collective, epilogue=args.epilogue, share_gpu=args.share_gpu, allow_busy=args.allow_busy,
         nccl=str(Path(args.nccl).resolve()) if args.nccl else "",
     )  # fmt: skip
+
+
+def _check_counts(args: argparse.Namespace, calls: tuple[int, ...]) -> None:
+    counts = {"-w": (args.warmup,), "--launches": (args.launches,), "-n": (args.iterations,), "--calls": calls}
+    for name, values in counts.items():
+        for value in values:
+            if value is not None and not 1 <= value <= _MOST:
+                raise UsageError(f"{name} {value}: expected a whole number from 1 to {_MOST:,}")
+    if args.op != "sum":
+        raise UsageError(f"--op {args.op}: only sum can be verified, and what is not verified is not timed")
+    if args.sizes and (args.first or args.last):
+        raise UsageError("--sizes lists the sizes: leave out -b and -e")
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    found = (_size("--sizes", word.strip()) for word in (text or "").split(","))
+    return tuple(size for size in found if size is not None)
+
+
+def _size(option: str, text: str | None) -> int | None:
+    from collbench.units import parse_bytes
+
+    try:
+        return parse_bytes(text) if text else None
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from error
 
 
 def _collective(args: argparse.Namespace) -> "Collective":

@@ -186,7 +186,9 @@ def _load_point(point: importlib.metadata.EntryPoint, known: Mapping[str, Algori
     try:
         loaded = point.load()
         offered = {a.name: a for a in (loaded if isinstance(loaded, (list, tuple)) else [loaded])}
-    except Exception as error:  # noqa: BLE001 - whatever another package raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever another package does, even leave the process
         warnings.warn(f"algorithms of {point.value} left out: {type(error).__name__}: {error}", stacklevel=2)
         return {}
     for name in sorted(offered.keys() & known.keys()):

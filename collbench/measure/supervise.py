@@ -34,6 +34,9 @@ _MIN_SECONDS, _MAX_SECONDS = 0.02, 2.0
 _OVERHEAD_SHARE = 0.6
 """Part of a cell's share of the budget that is spent in timed iterations; the rest opens, fills and verifies."""
 
+_SLACK = 1.25
+"""An algorithm may take so much more than its share of the budget before its last cells wait for what is left over."""
+
 _HEALTH_DEADLINE_S = 60.0
 _ORDER = (Status.OUT_OF_MEMORY, Status.CRASHED, Status.UNSUPPORTED, Status.HUNG)
 _FATAL = frozenset({Status.HUNG, Status.CRASHED, Status.OUT_OF_MEMORY})
@@ -65,11 +68,13 @@ class Supervisor:
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir(mode=0o700)
         try:
+            waiting: list[tuple[Algorithm, int]] = []
             for launch in range(self._options.launches):
                 # there and back: any two algorithms are launched in the order A B B A, so that drift favours neither
                 order = self._plan.algorithms if launch % 2 == 0 else self._plan.algorithms[::-1]
-                for algorithm in order:
-                    self._measure(algorithm, launch)
+                waiting += [(a, launch) for a in order if not self._measure(a, launch, fair=True)]
+            for algorithm, launch in waiting:
+                self._measure(algorithm, launch, fair=False)
         finally:
             self._shut_down()
 
@@ -83,24 +88,37 @@ class Supervisor:
             self._mps.__exit__(None, None, None)
         shutil.rmtree(self._work, ignore_errors=True)
 
-    def _measure(self, algorithm: Algorithm, launch: int) -> None:
+    def _measure(self, algorithm: Algorithm, launch: int, *, fair: bool) -> bool:
+        """Measure an algorithm's open cells; False if some are left: `fair` keeps it to its share of the budget."""
         cells = [c for c in self._plan.cells_of(algorithm) if (c.cell_id, launch) not in self._done]
         if not cells:
-            return
+            return True
+        limit = self._share(len(cells)) if fair else None
         self._progress.start(algorithm.name)
         first_reason, failures = "", 0
         for cell in cells:
+            if limit is not None and cell is not cells[0] and time.monotonic() > limit:
+                break
             samples = self._cell(algorithm, cell, launch, failures)
             failures = failures + 1 if samples.status in {Status.HUNG, Status.CRASHED} else 0
             failures = PATIENCE if samples.reason.startswith("the cells before") else failures
             first_reason = first_reason or samples.reason
             self._folder.append(samples)
+            self._done.add((cell.cell_id, launch))
             self._left -= 1
             self._progress.cell(cell, samples)
         if self._team.running:
             with contextlib.suppress(GroupFailure):
                 self._team.stop(kill=False)
         self._progress.end(algorithm.name, first_reason)
+        return all((cell.cell_id, launch) in self._done for cell in cells)
+
+    def _share(self, cells: int) -> float | None:
+        """Until when an algorithm may go on, so that a slow one does not use up the budget of those behind it."""
+        if self._end is None:
+            return None
+        now = time.monotonic()
+        return now + _SLACK * max(0.0, self._end - now) * cells / max(1, self._left)
 
     def _cell(self, algorithm: Algorithm, cell: Cell, launch: int, failures: int) -> Samples:
         refusal = self._refusal(algorithm, cell, failures)

@@ -83,7 +83,8 @@ class Panel:
     def title(self) -> str:
         """`graph, chained (122 calls)`, and what else differs between the panels of this run."""
         most = max(self.calls)
-        count = f" ({most} calls)" if most > 1 else ""
+        some = "up to " if min(self.calls) < most else ""
+        count = f" ({some}{most} calls)" if most > 1 else ""
         return ", ".join((self.mode, self.cadence + count, *(f"{k} {v}" for k, v in self.other.items())))
 
     @property

@@ -9,13 +9,26 @@ import numpy as np
 from collbench.results.records import SCHEMA, Cell, Flag, Run, Samples, Status
 from collbench.units import format_us
 
-__all__ = ["MAX_LAUNCH_SPREAD", "MAX_TAIL", "as_json", "clean", "fold", "printable", "rows", "table"]
+__all__ = [
+    "LEAST_ITERATIONS",
+    "MAX_LAUNCH_SPREAD",
+    "MAX_TAIL",
+    "as_json",
+    "clean",
+    "fold",
+    "printable",
+    "rows",
+    "table",
+]
 
 MAX_TAIL = 3.0
 """p99 / p50 above which a cell is `noisy`: pinned ranks stay below 2, 8 host ranks on 2 cores were seen at 30."""
 
 MAX_LAUNCH_SPREAD = 0.10
 """Relative difference of launch medians above which a cell is `noisy`: 2 pinned ranks show 1 %, shared cores 15 %."""
+
+LEAST_ITERATIONS = 5
+"""Iterations below which a cell is `noisy`: the median of three says little about a busy machine."""
 
 _WORST_FIRST = (
     Status.WRONG, Status.CRASHED, Status.HUNG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.NOT_RUN, Status.OK,
@@ -73,6 +86,7 @@ def _row(
     run: Run, cell: Cell, launches: Sequence[Samples], floor_us: float | None, predicted_us: float | None
 ) -> dict[str, Any]:
     status, reason = _status(run, launches)
+    launches = [one for one in launches if one.status is not Status.NOT_RUN] or list(launches)
     folds = [fold(one) for one in launches] if status is Status.OK else []
     pooled = np.concatenate(folds) if folds else np.empty(0)
     p50, p99, least = (float(q) for q in np.quantile(pooled, (0.5, 0.99, 0.0))) if pooled.size else (None, None, None)
@@ -87,6 +101,11 @@ def _row(
 
 
 def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
+    ran = [one for one in launches if one.status is not Status.NOT_RUN]
+    if ran and len(ran) < len(launches):
+        # what a budget cut off takes nothing from the launches before
+        status, reason = _status(run, ran)
+        return status, reason or f"{len(launches) - len(ran)} of {len(launches)} launches were not run"
     if not launches:
         why = "the sweep ended without a record of it" if run.finished else "the sweep was stopped before it"
         return Status.NOT_RUN, why
@@ -103,7 +122,8 @@ def _judge(
 ) -> set[Flag]:
     medians = [float(np.median(one)) for one in folds]
     flags = set()
-    if p99 > MAX_TAIL * p50 or max(medians) > (1 + MAX_LAUNCH_SPREAD) * min(medians):
+    few = sum(len(one) for one in folds) < LEAST_ITERATIONS
+    if few or p99 > MAX_TAIL * p50 or max(medians) > (1 + MAX_LAUNCH_SPREAD) * min(medians):
         flags.add(Flag.NOISY)
     if floor_us is not None and p50 < floor_us:
         flags.add(Flag.IMPLAUSIBLE)

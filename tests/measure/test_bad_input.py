@@ -23,13 +23,20 @@ def sweep(*words: str) -> subprocess.CompletedProcess[str]:
     [
         (("--algorithms", "nccl_rign"), 2, "unknown algorithm 'nccl_rign': families are"),
         (("--algorithms", ","), 2, "no algorithm named"),
-        (("-b", "0"), 2, "size '0'"),
+        (("-b", "0"), 2, "-b: size '0'"),
         (("-b", "1e30"), 2, "larger than 1 TiB"),
         (("-b", "1K", "-e", "512"), 2, "largest size 512 is below the smallest"),
         (("-b", "many"), 2, "expected a number of bytes"),
         (("-b", "1023"), 2, "no whole number of float32 elements"),
         (("-b", "1", "-e", "1T", "-f", "1"), 2, "expected a number of bytes"),
         (("-f", "1"), 2, "factor 1"),
+        (("-n", "0"), 2, "-n 0: expected a whole number from 1 to 1,000,000"),
+        (("--calls", "99999999"), 2, "from 1 to 1,000,000"),
+        (("--op", "max"), 2, "--op max: only sum can be verified"),
+        (("--sizes", "1K", "-b", "1K"), 2, "leave out -b and -e"),
+        (("--sizes", "1K,nought"), 2, "--sizes: size 'nought'"),
+        (("--share-gpu",), 2, "there is no NVIDIA GPU here"),
+        (("--collective", "gossip"), 2, "--collective gossip: expected one of"),
         (("-d", "float65"), 2, "unknown dtype 'float65'"),
         (("--nproc", "17"), 2, "world size 17"),
         (("--nproc", "0"), 2, "world size 0"),
@@ -57,6 +64,14 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--resume" in done.stderr
     assert (run / "samples.jsonl").read_bytes() == before
+
+
+def test_resuming_with_other_cells_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert sweep("--nproc", "2", *QUICK, "--out", str(run)).returncode == 0
+    done = sweep("--resume", str(run), "--algorithms", "host_tree", "-b", "1K")
+    assert done.returncode == 2
+    assert "leave out what sets its algorithms, first" in done.stderr
 
 
 def test_resuming_with_another_number_of_ranks_is_refused(tmp_path: Path) -> None:

@@ -100,6 +100,13 @@ class Silent(_Right):
         del i
 
 
+class Slow(_Right):
+    """Takes a sixteenth of a second."""
+
+    def after(self, i: int) -> None:
+        time.sleep(0.06)
+
+
 class Ignored(_Right):
     def proof(self) -> Proof:
         return Proof("ran Ring/Simple instead", {"ran": "Ring/Simple"})
@@ -126,6 +133,6 @@ def _support(machine: Any, call: Call) -> Support:
 ALGORITHMS = tuple(
     _algorithm(runner)
     for runner in (
-        Right, Killed, Hung, Segfault, NoMemory, Raises, Wrong, OtherBits, Silent, Ignored, OpensBadly,
+        Right, Killed, Hung, Segfault, NoMemory, Raises, Wrong, OtherBits, Silent, Slow, Ignored, OpensBadly,
     )
 )  # fmt: skip

@@ -1,0 +1,55 @@
+"""A budget is kept, shared fairly, and what it cuts off takes nothing from what was measured."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from collbench.results.records import Call, Cell, Fabric, Mode, Run, Samples, Status
+from collbench.results.summary import rows
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def sweep(run: Path, *words: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "collbench.sweep", "--nproc", "2", *words, "--json", "--out", str(run)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests' / 'packages' / 'faulty'}:{ROOT}"},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return found
+
+
+def test_a_slow_algorithm_leaves_their_share_to_those_behind_it(tmp_path: Path) -> None:
+    """Each of the slow one's calls takes 60 ms, so that all its cells alone would use up the budget twice."""
+    begin = time.monotonic()
+    words = ("--algorithms", "faulty_slow,host_ring", "--sizes", "64,128,256,512,1024", "--calls", "1,2")
+    found = sweep(tmp_path / "run", *words, "--budget", "6s")
+    assert time.monotonic() - begin < 12
+    status = {
+        name: [row["status"] for row in found if row["algorithm"] == name] for name in ("faulty_slow", "host_ring")
+    }
+    assert status["host_ring"] == ["ok"] * 10
+    assert "ok" in status["faulty_slow"]
+    assert "not_run" in status["faulty_slow"]
+
+
+def test_launches_that_a_budget_cut_off_do_not_hide_the_others() -> None:
+    cell = Cell("a", Call(64, 2), Mode.EAGER, 1)
+    run = Run("r", "", (), "", Fabric.HOST, 2, 2, (cell,))
+    measured = Samples(cell.cell_id, 0, Status.OK, calls=1, latency_us=((1.0,) * 9, (2.0,) * 9))
+    cut = Samples(cell.cell_id, 1, Status.NOT_RUN, "the budget of 4 s was used up")
+    (row,) = rows(run, [measured, cut])
+    assert (row["status"], row["p50_us"], row["launches"]) == ("ok", 2.0, 1)
+    assert row["reason"] == "1 of 2 launches were not run"
+
+
+def test_three_iterations_are_noisy() -> None:
+    cell = Cell("a", Call(64, 2), Mode.EAGER, 1)
+    run = Run("r", "", (), "", Fabric.HOST, 2, 1, (cell,))
+    (row,) = rows(run, [Samples(cell.cell_id, 0, Status.OK, calls=1, latency_us=((1.0,) * 3, (1.0,) * 3))])
+    assert row["flags"] == ["noisy"]

@@ -145,7 +145,10 @@ def cautions(fabric: Fabric, launches: int, noisy: int, ok: int, *, finished: bo
     elif launches:
         found.append(f"Intervals: 95 %, from the medians of {launches} launches. Bands show the spread of iterations.")
     if noisy:
-        found.append(f"{noisy} of {ok} measured cells are noisy: p99 above 3 x p50, or launches over 10 % apart.")
+        found.append(
+            f"{noisy} of {ok} measured cells are noisy: p99 above 3 x p50, launches over 10 % apart, or fewer than "
+            "5 iterations."
+        )
     if not finished:
         found.append("The sweep was stopped before its end: what is missing stands below as not_run.")
     return found

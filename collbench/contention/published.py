@@ -55,9 +55,9 @@ class Latency:
     confidence: str
 
     @property
-    def curve(self) -> tuple[str, int, str, str]:
+    def curve(self) -> tuple[str, int, str, str, Mode]:
         """Rows of one curve differ in bytes only."""
-        return self.system, self.ranks, self.algorithm, self.variant
+        return self.system, self.ranks, self.algorithm, self.variant, self.mode
 
 
 @dataclass(frozen=True, slots=True)

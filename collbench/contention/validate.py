@@ -18,7 +18,7 @@ from collbench.contention.floor import floor
 from collbench.contention.predict import Model
 from collbench.contention.published import Bandwidth, Latency, nccl_choice, nccl_table_us, schedule
 from collbench.errors import InvalidError
-from collbench.results.records import Fabric
+from collbench.results.records import Fabric, Mode
 from collbench.topology import catalog
 from collbench.topology.classes import class_topology
 from collbench.topology.graph import LinkKind, Topology
@@ -89,6 +89,7 @@ _REGIMES: Sequence[tuple[str, Callable[[int], bool]]] = (
     ("above 256 KiB", lambda size: size > 256 << 10),
 )
 _Z90 = 1.645
+_ORDER = 3  # two algorithms make no order worth the name
 _FACTOR_SD = 0.5  # of the logarithm of both factors of a fit: a weak prior
 
 
@@ -182,7 +183,7 @@ def _baselines(row: Latency, topology: Topology, model_us: float) -> dict[str, f
 
 def _calibrate(rows: Sequence[_Row]) -> None:
     """Assign splits, fit each calibration curve on its in-sample rows, and predict what the split allows."""
-    curves: dict[tuple[str, int, str, str], list[_Row]] = defaultdict(list)
+    curves: dict[tuple[str, int, str, str, Mode], list[_Row]] = defaultdict(list)
     for one in rows:
         curves[one.row.curve].append(one)
     fits: dict[tuple[str, int], tuple[float, float, bool]] = {}
@@ -287,12 +288,13 @@ def _ranking(rows: Sequence[_Row]) -> dict[str, float]:
     """Where one machine has at least three algorithms at one size: fastest picked, regret, Kendall's tau."""
     from scipy.stats import kendalltau
 
-    groups: dict[tuple[str, int, int], list[_Row]] = defaultdict(list)
+    groups: dict[tuple[str, int, int, Mode], list[_Row]] = defaultdict(list)
     for one in rows:
-        groups[one.row.system, one.row.ranks, one.row.bytes].append(one)
-    picked, regret, tau = [], [], []
-    for members in groups.values():
-        if len({one.row.algorithm for one in members}) >= 3:  # noqa: PLR2004 - two make no order
+        groups[one.row.system, one.row.ranks, one.row.bytes, one.row.mode].append(one)
+    picked, regret, tau, systems = [], [], [], set()
+    for key, members in groups.items():
+        if len({one.row.algorithm for one in members}) >= _ORDER:
+            systems.add(key[0])
             best = min(one.row.time_us for one in members)
             mine = min(members, key=lambda one: one.us["model, priors"])
             picked.append(mine.row.time_us == best)
@@ -302,7 +304,7 @@ def _ranking(rows: Sequence[_Row]) -> dict[str, float]:
     if not picked:
         return {}
     return {
-        "groups": float(len(picked)), "systems": float(len({key[0] for key in groups if len(groups[key]) >= 3})),  # noqa: PLR2004
+        "groups": float(len(picked)), "systems": float(len(systems)),
         "fastest_picked": sum(picked) / len(picked), "median_regret": statistics.median(regret),
         "mean_regret": statistics.mean(regret), "mean_tau": statistics.mean(tau) if tau else math.nan,
     }  # fmt: skip

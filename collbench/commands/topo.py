@@ -163,12 +163,13 @@ def _write(path: Path, text: str) -> None:
     import tempfile
 
     from collbench.errors import InvalidError
+    from collbench.results.files import is_special
 
     try:
-        target = path.resolve()
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8", errors="replace")
+        if is_special(path):
+            path.write_text(text, encoding="utf-8", errors="replace")
             return
+        target = Path(os.path.realpath(path))
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}-")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:

@@ -4,13 +4,14 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from collbench.errors import InvalidError
 
-__all__ = ["append_whole", "lock_folder", "readable_errors", "replace_whole"]
+__all__ = ["append_whole", "is_special", "lock_folder", "readable_errors", "replace_whole"]
 
 _LOCK = "lock"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -78,12 +79,32 @@ def append_whole(descriptor: int, line: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def is_special(path: Path) -> bool:
+    """Whether something is there, behind symlinks, that is no regular file: it can be written to, not replaced.
+
+    Raises:
+        OSError: symlinks that lead in a circle, a folder on the way that may not be entered.
+    """
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def replace_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file anew so that either the old or the new content is there: temporary file, fsync, rename.
+
+    A symlink stays one: its target is written. What is no regular file (a pipe, a device) is written to and never
+    replaced; `write` gets an open file of it that may not seek.
 
     Raises:
         OSError: it was not replaced.
     """
+    if is_special(path):
+        with path.open("wb") as file:
+            write(file)
+        return
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,19 @@ def test_a_full_disk_leaves_the_old_page(
     _fails([str(run_folder), "--out", str(page)], 3, "the disk is full", capsys)
     assert page.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_pipe_gets_the_page_and_stays(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `--out >(gzip > page.gz)` or a device would."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
+    thread.start()
+
+    assert main(["report", str(run_folder), "--out", str(pipe)]) == 0
+
+    thread.join(10)
+    assert found[0].startswith(b"<!doctype html>")
+    assert pipe.is_fifo()
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,62 @@
+"""What is replaced, and what is only written to."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from collbench.results.files import is_special, replace_whole
+
+
+def _reader(path: Path) -> tuple[threading.Thread, list[bytes]]:
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(path.read_bytes()), daemon=True)
+    thread.start()
+    return thread, found
+
+
+@pytest.mark.parametrize("through_link", [False, True])
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path, *, through_link: bool) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    thread, found = _reader(pipe)
+
+    replace_whole(link if through_link else pipe, lambda file: file.write(b"page"))
+
+    thread.join(10)
+    assert found == [b"page"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_symlink_stays_and_its_target_is_replaced(tmp_path: Path, *, there: bool) -> None:
+    """Also one that leads to a file that is not there yet."""
+    target, link = tmp_path / "elsewhere" / "page", tmp_path / "link"
+    target.parent.mkdir()
+    if there:
+        target.write_bytes(b"old")
+    link.symlink_to(target)
+
+    replace_whole(link, lambda file: file.write(b"new"))
+
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+
+
+def test_symlinks_in_a_circle_are_an_error_and_stay(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    with pytest.raises(OSError, match="symbolic links"):
+        replace_whole(link, lambda file: file.write(b"new"))
+    assert link.is_symlink()
+
+
+def test_what_is_special(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert not is_special(tmp_path / "file")
+    assert not is_special(tmp_path / "absent")
+    assert is_special(tmp_path)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./run.sh            measure this machine with 8 ranks and write the page; words behind it go to `collbench sweep`
-# ./run.sh test       run all tests; words behind it go to pytest
+# ./run.sh test       run the tests; words behind it go to pytest (-m slow: the long ones)
 # ./run.sh gate-demo  the regression gate twice on 2 CPU ranks: nothing changed, then one algorithm slowed by 20 %
 # ./run.sh check      ruff, mypy and the test of the layers
 set -euo pipefail

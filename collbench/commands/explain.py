@@ -42,12 +42,14 @@ def run(args: argparse.Namespace) -> int:
         InvalidError: no run, a run that cannot be read, or one without an `ok` cell.
     """
     from collbench.errors import InvalidError, UsageError
+    from collbench.results.problems import warn
     from collbench.results.store import RunFolder
     from collbench.results.summary import rows
 
     with RunFolder.open(args.run_folder) as folder:
         found = rows(folder.run, folder.samples())
         ours = folder.run
+        warn(folder.problems())
     chosen = [row for row in found if row["cell_id"] == args.cell] or [r for r in found if args.cell in r["cell_id"]]
     if not chosen:
         raise UsageError(f"{args.run_folder}: no cell of {len(found)} is or contains {args.cell!r}")

@@ -36,10 +36,12 @@ def run(args: argparse.Namespace) -> int:
     from collbench.algorithms.floors import floors_of
     from collbench.interop.exports import export
     from collbench.results.files import readable_errors, replace_whole
+    from collbench.results.problems import warn
     from collbench.results.store import RunFolder
 
     with RunFolder.open(args.run_folder) as folder:
         text = export(folder.run, folder.samples(), args.format, floors_of(folder.run))
+        warn(folder.problems())
     if args.out is None:
         print(text, end="")
         return 0

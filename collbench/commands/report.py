@@ -32,11 +32,14 @@ def run(args: argparse.Namespace) -> int:
     from collbench.errors import UsageError
     from collbench.report import build
     from collbench.results.files import readable_errors, replace_whole
+    from collbench.results.problems import warn
+    from collbench.results.store import RunFolder
 
     out: Path = args.out or args.run_folder / "report.html"
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file with --out")
     page = build(args.run_folder).encode()
+    warn(RunFolder.open(args.run_folder).problems())
 
     def write(file: BinaryIO) -> None:
         file.write(page)

@@ -125,13 +125,13 @@ def _latencies(value: Any) -> tuple[tuple[float, ...], ...]:  # noqa: ANN401 - w
     return tuple(map(tuple, array.tolist()))
 
 
-def read(path: Path, parse: Callable[[dict[str, Any]], _T]) -> Parsed[_T]:
+def read(path: Path, parse: Callable[[dict[str, Any]], _T], *, needed: bool = True) -> Parsed[_T]:
     """Read a file of JSON lines; `parse` makes a record of one object and raises InvalidError for a fault.
 
     A damaged line costs itself only, and is named; a last line without its end is what was being written.
 
     Raises:
-        InvalidError: the file cannot be read, or it has damaged lines and none of use.
+        InvalidError: the file cannot be read, or it is `needed` and has damaged lines and none of use.
     """
     records: list[tuple[int, _T]] = []
     problems: list[str] = []
@@ -150,7 +150,7 @@ def read(path: Path, parse: Callable[[dict[str, Any]], _T]) -> Parsed[_T]:
                 end = file.tell() if line is None else start + len(line)
     except OSError as error:
         raise InvalidError(f"{path}: cannot be read: {error.strerror}") from error
-    if problems and not records:
+    if needed and problems and not records:
         raise InvalidError(f"{path}: none of its lines can be used: {problems[0]}")
     return Parsed(tuple(records), _shorten(problems, path.name) + ((cut,) if cut else ()), end, newline)
 

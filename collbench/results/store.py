@@ -148,16 +148,26 @@ class RunFolder:
     def finish(self) -> None:
         """Write the parquet file, then note the end in `run.json`.
 
+        Without memory or room for the parquet file the run ends all the same: `problems()` says so.
+
         Raises:
-            InvalidError: a full disk; samples.jsonl holds everything nevertheless.
+            InvalidError: a full disk, so that the end cannot be noted; samples.jsonl holds everything nevertheless.
         """
         self._need_lock()
         with readable_errors(self.path, f"; {SAMPLES} holds all samples"):
             if SAMPLES in self._files:
                 os.fsync(self._files[SAMPLES])
-            replace_whole(self.path / PARQUET, lambda file: write_parquet(file, self.samples()))
+            self._compact()
         self._run = replace(self._run, finished=datetime.now(UTC).isoformat(timespec="seconds"))
         self._write_run()
+
+    def _compact(self) -> None:
+        try:
+            replace_whole(self.path / PARQUET, lambda file: write_parquet(file, self.samples()))
+        except (MemoryError, ImportError, OSError) as error:
+            # pyarrow's own errors about memory are MemoryErrors; ImportError: its library did not fit into memory
+            reason = f"{type(error).__name__}: {str(error).strip() or 'no memory'}"
+            self._notes.append(f"{PARQUET} was not written ({reason}); {SAMPLES} holds all samples")
 
     def samples(self) -> list[Samples]:
         """All usable samples in the order in which they were written; what was left out stands in `problems()`.
@@ -178,7 +188,7 @@ class RunFolder:
             InvalidError: the file is of no use.
         """
         path = self.path / EVIDENCE
-        found = lines.read(path, evidence_of).records if path.exists() else ()
+        found = lines.read(path, evidence_of, needed=False).records if path.exists() else ()
         return {(cell_id, launch): evidence for _, (cell_id, launch, evidence) in found}
 
     def _read(self) -> tuple[list[Samples], list[str]]:
@@ -202,10 +212,12 @@ class RunFolder:
         path = self.path / name
         if not path.exists():
             return
-        parsed = lines.read(path, parse)
+        parsed = lines.read(path, parse, needed=name != EVIDENCE)
+        if name == EVIDENCE:
+            self._notes += parsed.problems
         if parsed.whole_bytes < path.stat().st_size:
             os.truncate(path, parsed.whole_bytes)
-            self._notes.append(parsed.problems[-1])
+            self._notes += parsed.problems[-1:] if name != EVIDENCE else ()
         elif parsed.newline:
             self._append(name, b"\n")
 

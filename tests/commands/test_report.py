@@ -92,3 +92,15 @@ def test_a_pipe_gets_the_page_and_stays(run_folder: Path, tmp_path: Path, capsys
     assert found[0].startswith(b"<!doctype html>")
     assert pipe.is_fifo()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("words", [["report"], ["explain"], ["export", "--format", "csv"]])
+def test_damaged_samples_are_named_on_stderr(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = synthetic_run(tmp_path / "run", sizes=(1024,), calls=(1,)).path
+    with (run / "samples.jsonl").open("ab") as file:
+        file.write(b"garbage\n")
+    assert main([words[0], str(run), *words[1:]]) == 0
+    assert "left out\n" in (err := capsys.readouterr().err)
+    assert err.startswith("collbench: samples.jsonl line ")

@@ -187,11 +187,12 @@ for work in (lambda: folder.append(synthetic_samples(folder.run.cells[1], 10.0))
         work()
     except InvalidError as error:
         print(error)
+print(*folder.problems())
 """
 
 
 def test_a_file_at_its_limit_is_one_line_and_costs_nothing(tmp_path: Path) -> None:
-    """The kernel's own limit: appending and compacting fail, the run stays as it was."""
+    """The kernel's own limit: appending fails, compacting is noted as a problem, the samples stay as they were."""
     before = _fill(tmp_path / "run", CELLS[:1])
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, str(tmp_path / "run")], capture_output=True, text=True, check=True, timeout=60
@@ -409,3 +410,32 @@ def test_run_json_of_any_size_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(reading, "_MAX_RUN_BYTES", 100)
     with pytest.raises(InvalidError, match="larger than"):
         RunFolder.open(tmp_path / "run")
+
+
+def test_a_run_ends_without_the_memory_for_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines hold everything; that the columns are missing is said."""
+    before = _fill(tmp_path / "run")
+
+    def fail(_file: object, _samples: object) -> None:
+        raise MemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr("collbench.results.store.write_parquet", fail)
+    with RunFolder.open(tmp_path / "run", write=True) as folder:
+        folder.finish()
+        assert "samples.parquet was not written (MemoryError: malloc of size 64 failed)" in folder.problems()[0]
+    again = RunFolder.open(tmp_path / "run")
+    assert again.run.finished
+    assert again.samples() == before
+    assert not (tmp_path / "run" / "samples.parquet").exists()
+
+
+def test_evidence_of_no_use_does_not_stop_a_run(tmp_path: Path) -> None:
+    """It is noted, and what comes after it can be read."""
+    _fill(tmp_path / "run")
+    (tmp_path / "run" / "evidence.jsonl").write_bytes(b"\xffgarbage\n{}\n")
+    with RunFolder.open(tmp_path / "run", write=True) as folder:
+        assert [text.partition(":")[0] for text in folder.problems()] == [
+            "evidence.jsonl line 1", "evidence.jsonl line 2",
+        ]  # fmt: skip
+        folder.append_evidence(CELLS[0].cell_id, 0, {"kernel": "one"})
+    assert RunFolder.open(tmp_path / "run").evidence() == {(CELLS[0].cell_id, 0): {"kernel": "one"}}

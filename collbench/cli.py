@@ -1,12 +1,15 @@
 """The command line: finds the commands, runs one, and turns every error into one line and an exit code."""
 
 import argparse
+import contextlib
 import importlib
 import os
 import pkgutil
 import sys
+import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO
 
 from collbench import __version__, commands
@@ -30,6 +33,41 @@ class _Command(Protocol):
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the command; gives the exit code."""
+
+
+class _StdoutError(InvalidError):
+    """What was to be printed could not be."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"stdout cannot be written: {reason}")
+
+
+class _Stdout:
+    """A stdout whose own errors can be told from those of other files."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with _stdout_errors():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with _stdout_errors():
+            self._stream.flush()
+
+
+@contextlib.contextmanager
+def _stdout_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _StdoutError(error.strerror or str(error)) from error
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -77,6 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: from argparse, code 0 behind `--help` and `--version`, 2 where the call cannot be read.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if sys.stderr is None:  # closed by the caller: an exit code is all that is left to say
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         return _run(words)
@@ -84,9 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     try:
-        args = build_parser().parse_args(words)
-        code = int(args.run(args))
-        sys.stdout.flush()
+        code = _command(words)
     except BrokenPipeError:
         _drop_stdout()
         return BROKEN_PIPE
@@ -96,8 +134,24 @@ def _run(words: list[str]) -> int:
         if "--debug" in words:
             raise
         sys.stderr.write(f"collbench: {_one_line(_explain(error))}\n")
+        if isinstance(error, _StdoutError) and sys.stdout is not None:
+            _drop_stdout()
         return error.exit_code if isinstance(error, CollbenchError) else InvalidError.exit_code
     return code
+
+
+def _command(words: list[str]) -> int:
+    if sys.stdout is None:
+        raise _StdoutError("it is closed")
+    with contextlib.redirect_stdout(_Stdout(sys.stdout)):
+        try:
+            args = build_parser().parse_args(words)
+            code = int(args.run(args))
+        except SystemExit:  # --help and --version
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+        return code
 
 
 def _explain(error: Exception) -> str:
@@ -105,9 +159,20 @@ def _explain(error: Exception) -> str:
         return str(error)
     if isinstance(error, ImportError) and error.name and (extra := _EXTRAS.get(error.name.partition(".")[0])):
         return f"this needs {error.name}, which cannot be imported ({error}): pip install 'collbench[{extra}]'"
+    if module := _failed_import(error):
+        return f"{module} cannot be imported: {type(error).__name__}: {error}; --debug shows where"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return f"internal error: {type(error).__name__}: {error}; --debug shows where"
+
+
+def _failed_import(error: Exception) -> str:
+    """Name and file of the library, not ours, whose code at module level raised the error; empty where none did."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name == "<module>" and name.partition(".")[0] not in {"collbench", "__main__"}:
+            return f"{name} ({frame.f_code.co_filename})"
+    return ""
 
 
 def _one_line(text: str) -> str:

@@ -122,3 +122,21 @@ def test_a_closed_pipe_leaves_stderr_empty(root: Path) -> None:
     done = subprocess.run(command, cwd=root, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("words", ["topo --json", "--help"])
+def test_a_stdout_that_is_full_or_closed_is_one_line(words: str, root: Path, tmp_path: Path) -> None:
+    full = f"ulimit -f 0; exec {sys.executable} -m collbench {words} > {tmp_path / 'out'}"
+    closed = f"exec {sys.executable} -m collbench {words} >&-"
+    for shell, reason in ((full, "File too large"), (closed, "it is closed")):
+        done = subprocess.run(["bash", "-c", shell], cwd=root, capture_output=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr.decode()) == (3, f"collbench: stdout cannot be written: {reason}\n")
+
+
+def test_a_library_that_fails_to_import_is_named(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "networkx.py").write_text("raise RuntimeError('shadow')\n", encoding="utf-8")
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "collbench", "topo"]
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=60, check=False)
+    said = f"networkx ({tmp_path / 'networkx.py'}) cannot be imported: RuntimeError: shadow; --debug shows where"
+    assert (done.returncode, done.stderr) == (3, f"collbench: {said}\n")

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -86,6 +86,8 @@ def _read(origin: str) -> _Found:
     from collbench.errors import UsageError
     from collbench.topology import catalog
 
+    if not origin:
+        raise UsageError("--from '': give a file, or the name of a machine")
     path = Path(origin)
     if not path.exists():
         if origin.removesuffix(".toml") not in catalog.names():
@@ -105,17 +107,26 @@ def _from_json(path: Path) -> "Topology":
     """What `collbench topo --json` wrote."""
     import json
 
-    from collbench.topology.graph import Topology, TopologyError
+    from collbench.topology.graph import TopologyError
 
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
             raise TopologyError(f"{path}: expected what collbench topo --json writes, an object with nodes and links")
-        return Topology.from_dict(data)
+        return _named(path, data)
     except OSError as error:
         raise TopologyError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise TopologyError(f"{path}: no JSON: {error}") from error
+
+
+def _named(path: Path, data: dict[str, Any]) -> "Topology":
+    from collbench.topology.graph import Topology, TopologyError
+
+    try:
+        return Topology.from_dict(data)
+    except TopologyError as error:
+        raise TopologyError(f"{path}: {error}") from None
 
 
 def _render(topology: "Topology", sources: list[tuple[str, str]], form: str) -> str:

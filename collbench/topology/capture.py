@@ -23,6 +23,7 @@ _KNOWN = (
     "hwloc topology file, or a topology of collbench"
 )
 _XML = re.compile(r"<(system|graphs|topology|nvidia_smi_log|algo)\b")
+_MACHINE_FILE = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)*schema[ \t]*=[ \t]*\"collbench/")
 _SMI = "give nvidia-smi topo -m"
 _DUMP = "NCCL_TOPO_DUMP_FILE"
 _STRANGERS = (
@@ -111,6 +112,10 @@ def parse_capture(text: str) -> Capture:
     bare = text.lstrip("\ufeff \t\r\n")
     if bare.startswith("{") and '"nodes"' in bare:
         return Capture(CaptureKind.COLLBENCH, _from_json(bare))
+    if _MACHINE_FILE.search(bare):
+        from collbench.topology import catalog_reader
+
+        return Capture(CaptureKind.COLLBENCH, catalog_reader.read(bare.replace("\r\n", "\n"), "machine file"))
     if (xml := _XML.search(text)) is not None and not _is_prose(text[: xml.start()]):
         return _xml(text)
     lines = lines_of(text)

@@ -13,6 +13,7 @@ import networkx as nx
 
 from collbench.errors import InvalidError
 from collbench.results.records import SCHEMA
+from collbench.results.schema import version_of
 
 __all__ = ["PCIE_GENERATIONS", "Link", "LinkKind", "Node", "NodeKind", "Topology", "TopologyError"]
 
@@ -274,6 +275,7 @@ class Topology:
         Raises:
             TopologyError: a field is missing or is of the wrong kind.
         """
+        _check_form(data)
         try:
             nodes = tuple(
                 Node(n["id"], NodeKind(n["kind"]), {k: str(v) for k, v in n.items() if k not in {"id", "kind"}})
@@ -288,6 +290,23 @@ class Topology:
     def as_json(self) -> str:
         """`as_dict` as text, one line."""
         return json.dumps(self.as_dict())
+
+
+def _check_form(data: Mapping[str, Any]) -> None:
+    """Refuse by name what `from_dict` cannot take: a newer schema, missing lists, rows without their keys."""
+    if "schema" in data:
+        try:
+            version_of(data, "topology")
+        except InvalidError as error:
+            raise TopologyError(str(error)) from None
+    for name, keys in (("nodes", ("id", "kind")), ("links", ("src", "dst", "kind"))):
+        rows = data.get(name)
+        if not isinstance(rows, list | tuple):
+            found = "is missing" if name not in data else f"is a {type(rows).__name__}"
+            raise TopologyError(f"topology: {name!r} {found}, expected a list, as collbench topo --json writes")
+        for number, row in enumerate(rows):
+            if not isinstance(row, Mapping) or not all(isinstance(row.get(key), str) for key in keys):
+                raise TopologyError(f"topology: {name}[{number}]: expected an object with texts {', '.join(keys)}")
 
 
 def _check_link(link: Link, nodes: Mapping[str, Node], seen: set[tuple[str, str, str]]) -> None:

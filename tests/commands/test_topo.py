@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from collbench import cli
+from collbench.cli import main
 from collbench.commands import topo
 from collbench.topology import catalog, nccl_xml
 from collbench.topology.graph import Topology
@@ -170,7 +171,7 @@ def test_out_replaces_a_file_and_keeps_its_mode_and_links(run: Run, tmp_path: Pa
         (["--from", STORY, "--out", "."], 3, "--out .: cannot be written"),
         (["--from", "empty.json"], 3, "empty.json: no JSON"),
         (["--from", "list.json"], 3, "list.json: expected what collbench topo --json writes"),
-        (["--from", "other.json"], 3, "topology: KeyError: 'nodes'"),
+        (["--from", "other.json"], 3, "other.json: topology: 'nodes' is missing"),
         (["--from", "bad.toml"], 3, "bad.toml:1: no TOML"),
         (["--from", "noise.txt"], 3, "noise.txt"),
         (["--from", "."], 3, ""),
@@ -266,3 +267,37 @@ def test_as_a_program(collbench: Shell) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("<svg")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "'nodes' is missing, expected a list"),
+        ('{"nodes": 3, "links": []}', "'nodes' is a int, expected a list"),
+        ('{"nodes": [{"id": 1, "kind": "gpu"}], "links": []}', "nodes[0]: expected an object with texts id, kind"),
+        ('{"nodes": [], "links": [{"src": "a"}]}', "links[0]: expected an object with texts src, dst, kind"),
+        ('{"schema": "collbench/99", "nodes": [], "links": []}', "schema collbench/99 is newer"),
+    ],
+)
+def test_a_topology_that_is_none_names_file_and_place(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    assert main(["topo", "--from", str(tmp_path / "bad.json")]) == 3
+    err = capsys.readouterr().err
+    assert err.startswith(f"collbench: {tmp_path / 'bad.json'}: topology: ")
+    assert says in err
+
+
+def test_no_origin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topo", "--from", ""]) == 2
+    assert capsys.readouterr().err == "collbench: --from '': give a file, or the name of a machine\n"
+
+
+def test_a_machine_file_is_known_by_what_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it comes from stdin, where no ending says what it is."""
+    from collbench.topology import catalog
+
+    (tmp_path / "captured").write_bytes(catalog.find("dual-socket-direct").read_bytes())
+    assert main(["topo", "--from", str(tmp_path / "captured"), "--json"]) == 0
+    assert '"name": "dual-socket-direct"' in capsys.readouterr().out

@@ -87,8 +87,9 @@ QUICK_RULES = {
 def test_a_broken_rule_is_seen(rule: int, kernel: str, emulate: Emulate) -> None:
     """A build without one rule gives wrong data or a wait that expires; a missing fence alone does not show."""
     setting = small(kernel, 4, broken=rule, deadline_s=0.2)
-    outcome = emulate(setting).play(steps_of(setting, 300, 3, 0), seed=3)
-    seen = bool(outcome.wrong or outcome.errors)
+    # a schedule of ranks shows a missing rule three times out of four: the fault is one of order
+    played = (emulate(setting).play(steps_of(setting, 300, seed, 0), seed=seed) for seed in (3, 1, 2, 4, 5, 11))
+    seen = any(outcome.wrong or outcome.errors for outcome in played)
     assert seen == (rule != 7), "emulated memory is sequentially consistent, so a fence cannot be missed here"
 
 

@@ -186,13 +186,17 @@ def _print_plan(plan: "Plan", machine: "Machine", options: "Options", *, as_json
 def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan", place: "Place") -> int:
     from collbench.measure.progress import Progress
     from collbench.measure.supervise import Supervisor
+    from collbench.results.problems import warn
 
     folder = _open_folder(args, options, machine, plan)
+    told = folder.problems()
+    warn(told)
     progress = Progress(len(plan.cells) * options.launches)
     try:
         with folder:
             Supervisor(options, machine, plan, folder, place, progress).run()
             folder.finish()
+            warn(text for text in folder.problems() if text not in told)
     except _Stopped as stopped:
         stopped.kept = f"; what was measured is kept, go on with --resume {folder.path}"
         raise

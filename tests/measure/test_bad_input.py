@@ -74,6 +74,18 @@ def test_resuming_with_other_cells_is_refused(tmp_path: Path) -> None:
     assert "leave out what sets its algorithms, first" in done.stderr
 
 
+def test_resuming_a_damaged_run_says_what_was_lost(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert sweep("--nproc", "2", *QUICK, "--out", str(run)).returncode == 0
+    (run / "samples.parquet").unlink()
+    samples = run / "samples.jsonl"
+    samples.write_bytes(samples.read_bytes()[:-20])
+    done = sweep("--resume", str(run))
+    assert done.returncode == 0
+    assert any(line.startswith("collbench: ") and "samples.jsonl" in line for line in done.stderr.splitlines())
+    assert "host_ring: 1 ok" in done.stderr
+
+
 def test_resuming_with_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert sweep("--nproc", "2", *QUICK, "--out", str(run)).returncode == 0

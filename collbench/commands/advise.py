@@ -90,20 +90,10 @@ def _model(name: str, ranks: int | None) -> "ModelTimes":
 
 
 def _topology(name: str) -> "Topology":
-    import json
-
     from collbench.topology import catalog
-    from collbench.topology.graph import Topology, TopologyError
 
     path = catalog.find(name)
-    if path.suffix != ".json":
-        return catalog.load(path)
-    try:
-        return Topology.from_dict(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise TopologyError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError, AttributeError) as error:
-        raise TopologyError(f"{path}: no topology: {error}") from error
+    return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)
 
 
 def _print_json(advice: "Advice", rewired: "Advice | None") -> None:

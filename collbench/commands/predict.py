@@ -107,20 +107,10 @@ def _parameters(args: argparse.Namespace) -> "Parameters | None":
 
 
 def _read(name: str) -> "Topology":
-    import json
-
     from collbench.topology import catalog
-    from collbench.topology.graph import Topology, TopologyError
 
     path = catalog.find(name)
-    if path.suffix != ".json":
-        return catalog.load(path)
-    try:
-        return Topology.from_dict(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise TopologyError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise TopologyError(f"{path}: no JSON: {error}") from error
+    return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)
 
 
 def _print_json(forecasts: "Sequence[Forecast]", rows: Sequence[Sequence[Mapping[str, Any]]], sizes: list[int]) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -97,36 +97,10 @@ def _read(origin: str) -> _Found:
     if path.suffix == ".toml":
         return catalog.load(path), [(path.name, "ok")]
     if path.suffix == ".json":
-        return _from_json(path), [(path.name, "ok")]
+        return catalog.load_json(path), [(path.name, "ok")]
     from collbench.topology.capture import read_capture
 
     return read_capture(path), [(path.name, "ok")]
-
-
-def _from_json(path: Path) -> "Topology":
-    """What `collbench topo --json` wrote."""
-    import json
-
-    from collbench.topology.graph import TopologyError
-
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict):
-            raise TopologyError(f"{path}: expected what collbench topo --json writes, an object with nodes and links")
-        return _named(path, data)
-    except OSError as error:
-        raise TopologyError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise TopologyError(f"{path}: no JSON: {error}") from error
-
-
-def _named(path: Path, data: dict[str, Any]) -> "Topology":
-    from collbench.topology.graph import Topology, TopologyError
-
-    try:
-        return Topology.from_dict(data)
-    except TopologyError as error:
-        raise TopologyError(f"{path}: {error}") from None
 
 
 def _render(topology: "Topology", sources: list[tuple[str, str]], form: str) -> str:

@@ -1,12 +1,13 @@
 """Machine files: `topologies/*.toml` <-> `Topology`, by name or path. `topologies/README.md` is the schema."""
 
+import json
 from pathlib import Path
 
 from collbench.errors import UsageError
 from collbench.topology import catalog_reader, catalog_writer
 from collbench.topology.graph import Topology, TopologyError
 
-__all__ = ["dumps", "find", "folder", "load", "names"]
+__all__ = ["dumps", "find", "folder", "load", "load_json", "names"]
 
 _MAX_FILE_BYTES = 1 << 20
 
@@ -56,6 +57,26 @@ def load(path: str | Path) -> Topology:
     except UnicodeDecodeError as error:
         raise TopologyError(f"{path}: byte {error.start} is no UTF-8, expected a TOML file") from error
     return catalog_reader.read(text.replace("\r\n", "\n"), str(path))
+
+
+def load_json(path: str | Path) -> Topology:
+    """Topology that `collbench topo --json` wrote.
+
+    Raises:
+        TopologyError: cannot be read, is no JSON or no topology; names the file.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TopologyError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise TopologyError(f"{path}: no JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise TopologyError(f"{path}: expected what collbench topo --json writes, an object with nodes and links")
+    try:
+        return Topology.from_dict(data)
+    except TopologyError as error:
+        raise TopologyError(f"{path}: {error}") from None
 
 
 def dumps(topology: Topology) -> str:

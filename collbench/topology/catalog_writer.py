@@ -31,7 +31,7 @@ def write(topology: Topology) -> str:
             raise TopologyError(f"node {node.id!r}: a machine file cannot hold an id with brackets")
     pairs = _pairs(topology.links)
     names = _class_names(pairs)
-    lines = [f"schema = {_text(SCHEMA)}", f"name = {_text(topology.name or 'unnamed')}"]
+    lines = [f"schema = {_text(SCHEMA)}", f"name = {_text(topology.name if topology.name.strip() else 'unnamed')}"]
     if topology.hidden:
         lines.append(f"hidden = [{', '.join(_list(pair) for pair in topology.hidden)}]")
     if topology.disagreements:

@@ -129,7 +129,10 @@ def test_flags_and_barriers_end_whatever_the_schedule(library: Any) -> None:
 def test_a_rank_that_does_not_come_ends_the_wait(library: Any) -> None:
     """The deadline expires in the kernel: it says who was waited for, and tells the peers."""
     ranks = Ranks(library, 2)
-    absent = [{"op": Op.FLAG, "peer": 1, "first": 1, "rounds": 5, "epoch": 1 << 19}, {"op": Op.EMPTY}]
+    absent: list[dict[str, int]] = [
+        {"op": Op.FLAG, "peer": 1, "first": 1, "rounds": 5, "epoch": 1 << 19},
+        {"op": Op.EMPTY},
+    ]
     found = ranks.run(absent)
     assert (found[0].missing, found[0].end_ns) == (1, 0)
     assert struct.unpack("<Q", ctypes.string_at(ranks.bases[1], 8))[0] == 1

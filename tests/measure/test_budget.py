@@ -25,7 +25,7 @@ def sweep(run: Path, *words: str) -> list[dict[str, Any]]:
 
 
 def test_a_slow_algorithm_leaves_their_share_to_those_behind_it(tmp_path: Path) -> None:
-    """Each of the slow one's calls takes 60 ms, so that all its cells alone would use up the budget twice."""
+    """Each of the slow one's calls takes 125 ms: all its cells alone would take 11 s."""
     begin = time.monotonic()
     words = ("--algorithms", "faulty_slow,host_ring", "--sizes", "64,128,256,512,1024", "--calls", "1,2")
     found = sweep(tmp_path / "run", *words, "--budget", "6s")

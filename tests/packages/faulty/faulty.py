@@ -101,10 +101,10 @@ class Silent(_Right):
 
 
 class Slow(_Right):
-    """Takes a sixteenth of a second."""
+    """Takes an eighth of a second."""
 
     def after(self, i: int) -> None:
-        time.sleep(0.06)
+        time.sleep(0.125)
 
 
 class Ignored(_Right):

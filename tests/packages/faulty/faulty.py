@@ -101,10 +101,10 @@ class Silent(_Right):
 
 
 class Slow(_Right):
-    """Takes an eighth of a second."""
+    """Takes a fifth of a second."""
 
     def after(self, i: int) -> None:
-        time.sleep(0.125)
+        time.sleep(0.2)
 
 
 class Ignored(_Right):

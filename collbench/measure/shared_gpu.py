@@ -164,7 +164,7 @@ def not_resident(runner: Runner, ranks_on_gpu: int) -> str:
 def busy_gpus(nvml: Any = None) -> str:  # noqa: ANN401 - the module pynvml, or a test's
     """Which visible GPUs have compute processes of others on them; empty if none, or if NVML cannot tell.
 
-    Processes of this session are our own.
+    This process, its callers and what it started are our own.
     """
     if nvml is None:
         nvml = importlib.import_module("pynvml")
@@ -206,10 +206,27 @@ def _visible(index: int, uuid: str) -> bool:
 
 
 def _ours(pid: int) -> bool:
-    try:
-        return pid == os.getpid() or os.getsid(pid) == os.getsid(0)
-    except OSError:  # ended meanwhile, or in another container: then it is not ours
-        return False
+    """Whether a process is this one, a caller of it, or one that it or its own parent (torchrun) started.
+
+    Not the session: in a container all processes, those of a server too, often share the session of process 1.
+    """
+    callers = _ancestors(os.getpid())
+    near = {os.getpid(), *callers[:1]} - {1}
+    return pid in near or (pid in callers and pid != 1) or bool(near & set(_ancestors(pid)))
+
+
+def _ancestors(pid: int) -> list[int]:
+    """Parent, its parent and so on up to process 1; empty where /proc does not tell, as for processes of other containers."""
+    found: list[int] = []
+    while pid > 1:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            break
+        # the name in brackets may hold spaces and brackets itself
+        pid = int(stat.rpartition(")")[2].split()[1])
+        found.append(pid)
+    return found
 
 
 def _name(pid: int) -> str:

@@ -219,7 +219,7 @@ class FakeNvml:
 
 
 def test_other_processes_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are named with GPU and program; our own session, hidden GPUs and an NVML that cannot tell are not busy."""
+    """Others are named with GPU and program; our own, hidden GPUs and an NVML that cannot tell are not busy."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert busy_gpus(FakeNvml([1, os.getpid()])).startswith("GPU 0 is in use by process 1 (")
     assert busy_gpus(FakeNvml([os.getpid()])) == ""
@@ -228,3 +228,28 @@ def test_other_processes_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -> Non
     assert busy_gpus(FakeNvml([1])) == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0")
     assert "GPU 0" in busy_gpus(FakeNvml([1]))
+
+
+def test_a_grandchild_is_our_own_and_an_orphan_of_the_same_session_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions tell nothing in a container: there a server beside us shares ours."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with subprocess.Popen(["sh", "-c", "sleep 30 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        grandchild = int(shell.stdout.readline())
+        try:
+            assert busy_gpus(FakeNvml([shell.pid, grandchild])) == ""
+            shell.kill()
+            shell.wait()
+            _until_orphaned(grandchild, shell.pid)
+            assert os.getsid(grandchild) == os.getsid(0)
+            assert f"process {grandchild} (sleep)" in busy_gpus(FakeNvml([grandchild]))
+        finally:
+            shell.kill()
+            os.kill(grandchild, signal.SIGKILL)
+
+
+def _until_orphaned(pid: int, parent: int) -> None:
+    deadline = time.monotonic() + 5
+    while int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == parent:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -216,7 +216,7 @@ def _ours(pid: int) -> bool:
 
 
 def _ancestors(pid: int) -> list[int]:
-    """Parent, its parent and so on up to process 1; empty where /proc does not tell, as for processes of other containers."""
+    """Parent, its parent and so on up to process 1; empty where /proc does not tell, as for another container."""
     found: list[int] = []
     while pid > 1:
         try:

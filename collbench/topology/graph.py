@@ -4,8 +4,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,86 +13,22 @@ import networkx as nx
 from collbench.errors import InvalidError
 from collbench.results.records import SCHEMA
 from collbench.results.schema import version_of
+from collbench.topology.elements import (
+    PCIE_GENERATIONS,
+    Link,
+    LinkKind,
+    Node,
+    NodeKind,
+    TopologyError,
+    check_link,
+    link_dict,
+    link_from_dict,
+)
 
 __all__ = ["PCIE_GENERATIONS", "Link", "LinkKind", "Node", "NodeKind", "Topology", "TopologyError"]
 
-PCIE_GENERATIONS: Mapping[int, float] = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
-"""GT/s per lane of each PCIe generation (PCI-SIG)."""
-
 _TRANSIT_FORBIDDEN = frozenset({"gpu", "nic"})
 _HOP_COST = {"nvlink": 0.5, "xgmi": 0.5, "c2c": 0.5, "pcie": 1.0, "memory": 1.0, "socket": 2.0, "network": 10.0}
-
-
-class TopologyError(InvalidError):
-    """A topology that cannot be read or makes no sense: names the place, quotes it, says what was expected."""
-
-
-class NodeKind(StrEnum):
-    """What a node is."""
-
-    GPU = "gpu"
-    NIC = "nic"
-    SWITCH = "switch"
-    ROOT_PORT = "root_port"
-    HOST_BRIDGE = "host_bridge"
-    SOCKET = "socket"
-    NVSWITCH = "nvswitch"
-
-
-class LinkKind(StrEnum):
-    """What a link is.
-
-    `socket` is UPI or xGMI between processors, `xgmi` the one between AMD GPUs, `memory` the path from a core to host
-    memory.
-    """
-
-    PCIE = "pcie"
-    NVLINK = "nvlink"
-    XGMI = "xgmi"
-    C2C = "c2c"
-    SOCKET = "socket"
-    MEMORY = "memory"
-    NETWORK = "network"
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One device. `attributes` holds facts as text: `busid`, `model`, `numa`, `vendor`, `cores`, `acs`, ..."""
-
-    id: str
-    kind: NodeKind
-    attributes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One direction of a link.
-
-    `generation` x `width` is what the link can do (for NVLink: version and number of links; 0 where unknown),
-    `current_*` what it does now: idle GPUs downtrain, so the two are kept apart. `capacity_gbps` is payload in GB/s
-    (1e9 bytes) of this direction, `latency_us` one way; both None where nobody has said. `provenance` says who did.
-    """
-
-    src: str
-    dst: str
-    kind: LinkKind
-    generation: int = 0
-    width: int = 0
-    current_generation: int = 0
-    current_width: int = 0
-    capacity_gbps: float | None = None
-    latency_us: float | None = None
-    provenance: str = ""
-
-    def __hash__(self) -> int:
-        """Ends alone: links are looked up by the thousand, and equal ones have equal ends."""
-        return hash((self.src, self.dst))
-
-    @property
-    def link_class(self) -> str:
-        """Name of what it can do: `pcie5x16`, `nvlink4x18`, `socket`, `memory`, `network`; `pcie` where unknown."""
-        known = self.kind in {LinkKind.PCIE, LinkKind.NVLINK} and self.generation and self.width
-        return f"{self.kind}{self.generation}x{self.width}" if known else str(self.kind)
 
 
 @dataclass(frozen=True)
@@ -118,7 +53,7 @@ class Topology:
             raise TopologyError(f"node {twice!r} stands twice: every node needs an id of its own")
         seen: set[tuple[str, str, str]] = set()
         for link in self.links:
-            _check_link(link, self._by_id, seen)
+            check_link(link, self._by_id, seen)
             seen.add((link.src, link.dst, link.kind))
 
     @cached_property
@@ -262,7 +197,7 @@ class Topology:
             "kind": "topology",
             "name": self.name,
             "nodes": [{"id": n.id, "kind": str(n.kind), **dict(n.attributes)} for n in self.nodes],
-            "links": [_link_dict(link) for link in self.links],
+            "links": [link_dict(link) for link in self.links],
             "groups": [list(group) for group in self.groups],
             "hidden": [list(pair) for pair in self.hidden],
             "disagreements": list(self.disagreements),
@@ -281,7 +216,7 @@ class Topology:
                 Node(n["id"], NodeKind(n["kind"]), {k: str(v) for k, v in n.items() if k not in {"id", "kind"}})
                 for n in data["nodes"]
             )
-            links = tuple(_link_from_dict(row) for row in data["links"])
+            links = tuple(link_from_dict(row) for row in data["links"])
             hidden = tuple((str(a), str(b)) for a, b in data.get("hidden", ()))
             return cls(nodes, links, str(data.get("name", "")), hidden, tuple(map(str, data.get("disagreements", ()))))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -307,39 +242,6 @@ def _check_form(data: Mapping[str, Any]) -> None:
         for number, row in enumerate(rows):
             if not isinstance(row, Mapping) or not all(isinstance(row.get(key), str) for key in keys):
                 raise TopologyError(f"topology: {name}[{number}]: expected an object with texts {', '.join(keys)}")
-
-
-def _check_link(link: Link, nodes: Mapping[str, Node], seen: set[tuple[str, str, str]]) -> None:
-    where = f"link {link.src} -> {link.dst}"
-    for end in (link.src, link.dst):
-        if end not in nodes:
-            raise TopologyError(f"{where}: there is no node {end!r}")
-    if link.src == link.dst:
-        raise TopologyError(f"{where}: a link joins two different nodes")
-    if (link.src, link.dst, link.kind) in seen:
-        raise TopologyError(f"{where} ({link.kind}) stands twice: add the widths up in one link")
-    for name, value in (("capacity_gbps", link.capacity_gbps), ("latency_us", link.latency_us)):
-        if value is not None and not 0 < value < float("inf"):
-            raise TopologyError(f"{where}: {name} is {value}, expected a finite number above zero")
-
-
-def _link_dict(link: Link) -> dict[str, Any]:
-    return {
-        "src": link.src, "dst": link.dst, "class": link.link_class, "kind": str(link.kind),
-        "capacity_gbps": link.capacity_gbps, "latency_us": link.latency_us, "provenance": link.provenance,
-        "generation": link.generation, "width": link.width,
-        "current_generation": link.current_generation, "current_width": link.current_width,
-    }  # fmt: skip
-
-
-def _link_from_dict(row: Mapping[str, Any]) -> Link:
-    return Link(
-        src=row["src"], dst=row["dst"], kind=LinkKind(row["kind"]),
-        generation=int(row.get("generation", 0)), width=int(row.get("width", 0)),
-        current_generation=int(row.get("current_generation", 0)), current_width=int(row.get("current_width", 0)),
-        capacity_gbps=row.get("capacity_gbps"), latency_us=row.get("latency_us"),
-        provenance=str(row.get("provenance", "")),
-    )  # fmt: skip
 
 
 def _hash(*parts: str) -> str:

@@ -67,7 +67,9 @@ def _render(context: Mapping[str, Any]) -> str:
         lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
     environment.filters |= {"public": public, "when": _when}
-    html = environment.get_template("page.html").render(css=part("page.css"), script=part("page.js"), **context)
+    html = environment.get_template("page.html").render(
+        css=part("page.css"), sections_css=part("sections.css"), script=part("page.js"), **context
+    )  # fmt: skip
     return html.replace("@CSP@", _policy(html), 1)
 
 

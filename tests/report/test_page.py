@@ -68,8 +68,8 @@ def test_sections_stand_in_their_order(page: str) -> None:
         "latency",
         "launching",
         "not-run",
-        "all",
         "environment",
+        "all",
     ]
     assert page.count("<h1>") == 1
     assert "<h1>host_one_stage_pull is fastest up to 1K, host_two_stage from 14K.</h1>" in page

@@ -137,6 +137,25 @@ def test_nothing_but_marked_tables_scrolls_sideways(browser: "Browser", page: Pa
 
 
 @pytest.mark.usefixtures("quiet")
+def test_on_a_phone_words_are_stacked_and_names_stay_beside_numbers(browser: "Browser", page: Path) -> None:
+    browser.open(page, width=390)
+    browser.type("#w-batch", "2")
+    hidden = browser.run("""return [...document.querySelectorAll(".stack")].map(e => e.parentElement)
+        .filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)""")
+    labels = browser.run("""return [...document.querySelectorAll("#steps tbody tr:first-child td")]
+        .map(e => getComputedStyle(e, "::before").content)""")
+    moved = browser.run("""const box = document.querySelector("#cells").parentElement;
+        const lefts = () => [0, 1].map(i => box.querySelector("tbody tr").cells[i].getBoundingClientRect().left);
+        const before = lefts();
+        box.scrollLeft = 150;
+        return lefts().map((left, i) => left - before[i])""")
+
+    assert hidden == []
+    assert labels == ['"us per call"', '"collectives, ms"', '"step, ms"', '"tokens/s"']
+    assert moved == [0, -150]
+
+
+@pytest.mark.usefixtures("quiet")
 def test_the_page_is_complete_without_script(browser: "Browser", page: Path) -> None:
     browser.open(page)
     with_script = browser.texts("#cells tbody td, section p, figcaption, dd")

@@ -54,10 +54,12 @@
     if (!below || !above) return NaN;
     return below[1] + (above[1] - below[1]) * (size - below[0]) / (above[0] - below[0]);
   };
+  const heads = [...document.getElementById("steps").tHead.rows[0].cells].map((head) => head.textContent);
   const cell = (row, kind, text) => {
-    const one = row.appendChild(document.createElement(kind));
+    const one = document.createElement(kind);
     one.textContent = text;
-    if (kind === "th") one.scope = "row"; else one.className = "n";
+    if (kind === "th") one.scope = "row"; else [one.className, one.dataset.column] = ["n", heads[row.cells.length]];
+    row.append(one);
   };
   const show = () => {
     const values = inputs.map((input) => (input.validity.valid && input.value !== "" ? Number(input.value) : NaN));

@@ -133,9 +133,9 @@ def _prepare(
     shared = uses_gpu and place.local_ranks > gpus
     machine = discover_machine(ranks=place.ranks, hosts=place.nodes, share_gpu=shared)
     if options.nccl:
-        from collbench.measure.library import nccl_facts
+        from collbench.measure.library import of_libraries
 
-        machine = dataclasses.replace(machine, software={**machine.software, **nccl_facts(options.nccl)})
+        machine, chosen = of_libraries(options.nccl.split(":"), machine, chosen)
     if not uses_gpu:
         # ranks on the CPU share the host, whatever cards it has
         machine = dataclasses.replace(machine, fabric=Fabric.NETWORK if place.nodes > 1 else Fabric.HOST)
@@ -169,10 +169,10 @@ def _print_plan(plan: "Plan", machine: "Machine", options: "Options", *, as_json
 
     from collbench.results.records import SCHEMA
 
-    able = {a.name: a for a in plan.algorithms}
+    able = {(a.name, a.variant): a for a in plan.algorithms}
     rows = []
     for cell in plan.cells:
-        support = able[cell.algorithm].support(machine, cell.call)
+        support = able[cell.algorithm, cell.variant].support(machine, cell.call)
         rows.append({**cell.row(), "runs": bool(support), "reason": support.reason})
     if as_json:
         print(json.dumps({"schema": SCHEMA, "kind": "plan", "seconds": round(plan.seconds, 1), "rows": rows}))
@@ -220,7 +220,7 @@ def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine
         run_id=f"{now:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", created=now.isoformat(timespec="seconds"),
         command=_command(), version=__version__, fabric=machine.fabric, world_size=machine.ranks,
         launches=options.launches, cells=plan.cells, machine=machine.as_dict(), settings=options.as_dict(),
-        environment={a.name: dict(a.environment(machine)) for a in plan.algorithms},
+        environment={f"{a.name} {a.variant}".strip(): dict(a.environment(machine)) for a in plan.algorithms},
     )  # fmt: skip
     return RunFolder.create(path, run)
 

@@ -1,7 +1,7 @@
 """The options of a sweep: argparse's on one side, the plan's record on the other."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     from collbench.measure.plan import Options
     from collbench.results.records import Collective
 
-__all__ = ["add_arguments", "options_of"]
+__all__ = ["add_arguments", "nccl_paths", "options_of"]
 
 _MOST = 1_000_000
 _ALGORITHMS_HELP = "families (own, symm, nccl, vllm, flashinfer, host, gloo), names or all, by commas"
-_FIXED = ("algorithms", "first", "last", "sizes", "iterations", "dtype", "shuffle", "nccl", "out")
+_FIXED = ("algorithms", "first", "last", "sizes", "iterations", "dtype", "shuffle", "nccl", "skew", "out")
 """Options that a run keeps from its beginning."""
 
 _DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloat16"}
 """nccl-tests' names of dtypes beside our own."""
 
+_SKEW_HELP = "splits of an all_to_all, by commas: even, dispatch[:EXPONENT[:SEED]], combine[...]; default even"
 _COLLECTIVE_HELP = "all_reduce, all_gather, reduce_scatter, all_to_all or barrier; default all_reduce"
 
 
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-d", dest="dtype", default="", metavar="DTYPE", help="float32, float16, bfloat16 or int32")
     add("--algorithms", default="", metavar="NAMES", help=_ALGORITHMS_HELP)
     add("--collective", default="all_reduce", metavar="NAME", help=_COLLECTIVE_HELP)
+    add("--skew", default="", metavar="NAMES", help=_SKEW_HELP)
     add("--epilogue", default="", metavar="NAME", help="work behind an all_reduce: residual_rmsnorm; default none")
     add("--modes", default="eager,graph", metavar="MODES", help="eager, graph or both; default both")
     add(
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="list the cells and the estimated time, measure nothing")
     add("--share-gpu", action="store_true", help="let several ranks use one GPU, through MPS")
     add("--allow-busy", action="store_true", help="measure although other processes use the GPUs")
-    add("--nccl", default="", metavar="PATH", help="another libnccl.so.2 for the NCCL rows")
+    add("--nccl", action="append", default=[], metavar="PATH", help="another libnccl.so.2 for NCCL's rows; repeatable")
     add("--resume", metavar="RUN", help="go on with a run that was interrupted")
     add("--out", metavar="FOLDER", help="where the run goes; default reports/run-DATE-TIME")
     add("--json", action="store_true", help="print the rows as JSON")
@@ -87,6 +89,7 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
             "collective": Collective(earlier.get("collective", Collective.ALL_REDUCE)),
             "modes": modes, "calls": tuple(int(k) for k in earlier["calls"]),
             "sizes": tuple(int(size) for size in earlier.get("sizes", ())),
+            "skews": tuple(map(str, earlier.get("skews", ()))),
             "budget_s": parse_duration(args.budget) if args.budget else None,
             "timeout_s": parse_duration(args.timeout), "allow_busy": args.allow_busy,
         }  # fmt: skip
@@ -107,8 +110,6 @@ def _parsed(args: argparse.Namespace) -> "Options":
         raise UsageError(f"--modes takes eager and graph, --calls whole numbers: {error}") from error
     collective = _collective(args)
     _check_counts(args, calls)
-    if args.nccl and not Path(args.nccl).is_file():
-        raise UsageError(f"--nccl {args.nccl}: no such file; give the path of a libnccl.so.2")
     return Options(
         algorithms=args.algorithms, first_bytes=_size("-b", args.first), last_bytes=_size("-e", args.last),
         factor=args.factor, modes=modes, sizes=_sizes(args.sizes), calls=tuple(dict.fromkeys(calls)), op=args.op,
@@ -116,7 +117,7 @@ def _parsed(args: argparse.Namespace) -> "Options":
         launches=args.launches, iterations=args.iterations or 0, warmup=args.warmup, shuffle=args.shuffle,
         budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),
         collective=collective, epilogue=args.epilogue, share_gpu=args.share_gpu, allow_busy=args.allow_busy,
-        nccl=str(Path(args.nccl).resolve()) if args.nccl else "",
+        nccl=nccl_paths(args.nccl), skews=_skews(args),
     )  # fmt: skip
 
 
@@ -144,6 +145,31 @@ def _size(option: str, text: str | None) -> int | None:
         return parse_bytes(text) if text else None
     except UsageError as error:
         raise UsageError(f"{option}: {error}") from error
+
+
+def nccl_paths(given: Sequence[str]) -> str:
+    """Resolved paths of `--nccl`, joined by `:`, as LD_PRELOAD lists libraries.
+
+    Raises:
+        UsageError: one is no file, or its name holds what separates paths.
+    """
+    for path in given:
+        if not Path(path).is_file():
+            raise UsageError(f"--nccl {path}: no such file; give the path of a libnccl.so.2")
+        if set(":; ") & set(str(Path(path).resolve())):
+            raise UsageError(f"--nccl {path}: the loader takes no path with blanks or colons: give a link to it")
+    return ":".join(dict.fromkeys(str(Path(path).resolve()) for path in given))
+
+
+def _skews(args: argparse.Namespace) -> tuple[str, ...]:
+    from collbench.algorithms.routing import EVEN, Skew
+    from collbench.results.records import Collective
+
+    words = [word.strip() for word in args.skew.split(",") if word.strip()]
+    names = tuple(dict.fromkeys(Skew.parse(word).name for word in words))
+    if any(name != EVEN for name in names) and args.collective != Collective.ALL_TO_ALL:
+        raise UsageError(f"--skew {args.skew}: only an all_to_all has splits: give --collective all_to_all")
+    return names
 
 
 def _collective(args: argparse.Namespace) -> "Collective":

@@ -18,7 +18,7 @@ __all__ = ["Algorithm", "Proof", "Ranks", "Runner", "known_systems", "registry",
 
 _MODULES = (
     "one_stage", "two_stage", "push", "islands", "staged_ring", "push_collectives", "auto", "vllm",
-    "flashinfer", "nccl", "symmetric_memory", "gloo", "host",
+    "flashinfer", "nccl", "symmetric_memory", "gloo", "host", "host_exchange",
 )  # fmt: skip
 _SYSTEMS = (
     "vllm_gated", "sglang", "flashinfer_fusion", "nccl_symmetric", "mscclpp", "b12x", "expert_parallel", "coalesced",
@@ -123,7 +123,8 @@ class Algorithm:
     only; empty where there is none yet. `family` is the word of `--algorithms` (`own`, `symm`, `nccl`, `host`, ...).
     `imports` names the modules that the fork server imports before it forks (never one that touches CUDA at import).
     `environment` gives the variables that its workers need on this machine. `max_calls` caps the calls of a chained
-    sample; `cost_us` estimates one call,
+    sample; `variant` goes into its cells' names and tells copies of one record apart (library version, settings), and
+    `preload` is a library that its workers load before any other. `cost_us` estimates one call,
     from which the plan pins the length of chains: it need only be right within a factor of 5.
     """
 
@@ -140,6 +141,8 @@ class Algorithm:
     imports: tuple[str, ...] = ()
     environment: Callable[[Machine], Mapping[str, str]] = field(default=lambda _machine: {})
     max_calls: int = 122
+    variant: str = ""
+    preload: str = ""
     cost_us: Callable[[Call, Machine], float] = _any_cost
 
     def load_runner(self) -> type[Runner]:

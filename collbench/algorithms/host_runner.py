@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from collbench.algorithms.base import Proof, Ranks, Runner
 from collbench.algorithms.host_memory import HostMemory
+from collbench.algorithms.shapes import arrays_of
 from collbench.results.records import Call
 
 __all__ = ["SEGMENT", "Array", "HostRunner", "chunks", "pieces", "segments"]
@@ -56,8 +57,9 @@ class HostRunner(Runner):
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opening:
-            self.x = [np.zeros(self.call.count, self.dtype) for _ in range(self.slots)]
-            self.y = [np.zeros(self.call.count, self.dtype) for _ in range(self.slots)]
+            shape = arrays_of(self.call, self.rank)
+            self.x = [np.zeros(shape.inputs["x"], self.dtype) for _ in range(self.slots)]
+            self.y = [np.zeros(shape.outputs["y"], self.dtype) for _ in range(self.slots)]
             self.scratch: Array = np.zeros(self.row, self.wire)
             # a sum beyond the range of a 16-bit type is inf, as on a GPU, and no reason to warn
             opening.enter_context(np.errstate(over="ignore", invalid="ignore"))

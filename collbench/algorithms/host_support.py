@@ -3,7 +3,7 @@
 from collbench.results.records import DTYPE_BYTES, Call, Collective, Support
 from collbench.topology.machine import Machine
 
-__all__ = ["MAX_BYTES", "MAX_RANKS", "support"]
+__all__ = ["MAX_BYTES", "MAX_RANKS", "place_problem", "support"]
 
 MAX_RANKS = 16
 MAX_BYTES = 8 << 20
@@ -11,7 +11,7 @@ MAX_BYTES = 8 << 20
 
 def support(machine: Machine, call: Call) -> Support:
     """See `Algorithm.support`."""
-    problem = _place(machine) or _call(call)
+    problem = place_problem(machine) or _call(call)
     if problem:
         return Support.no(*problem)
     if "host_arch" not in machine.facts:
@@ -19,7 +19,8 @@ def support(machine: Machine, call: Call) -> Support:
     return Support.yes()
 
 
-def _place(machine: Machine) -> tuple[str, str] | None:
+def place_problem(machine: Machine) -> tuple[str, str] | None:
+    """Reason and remedy where ranks of this machine cannot share memory as the host family does."""
     if machine.hosts > 1:
         return f"ranks on {machine.hosts} hosts", "use gloo or nccl between hosts"
     arch = machine.facts.get("host_arch", "x86_64")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from collbench.algorithms.base import Algorithm
 from collbench.algorithms.epilogues import whole_rows
+from collbench.algorithms.routing import EVEN, Skew
 from collbench.algorithms.shapes import IN_PARTS
 from collbench.errors import UsageError
 from collbench.results.records import DTYPE_BYTES, Call, Cell, Collective, Fabric, Mode
@@ -63,6 +64,7 @@ class Options:
     collective: Collective = Collective.ALL_REDUCE
     epilogue: str = ""
     shuffle: int | None = None
+    skews: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form, kept in `run.json`."""
@@ -76,15 +78,15 @@ class Plan:
     algorithms: tuple[Algorithm, ...]
     cells: tuple[Cell, ...]
     seconds: float
-    slots: dict[tuple[str, int], int] = field(default_factory=dict)
+    slots: dict[tuple[str, Call], int] = field(default_factory=dict)
 
     def cells_of(self, algorithm: Algorithm) -> list[Cell]:
         """This algorithm's cells."""
-        return [cell for cell in self.cells if cell.algorithm == algorithm.name]
+        return [c for c in self.cells if (c.algorithm, c.variant) == (algorithm.name, algorithm.variant)]
 
     def slots_of(self, cell: Cell) -> int:
         """Slots that the runner of this cell's call needs: the most calls of any cell with the same call."""
-        return self.slots[cell.algorithm, cell.call.bytes]
+        return self.slots[cell.algorithm, cell.call]
 
 
 def sizes(first: int, last: int, factor: int) -> list[int]:
@@ -128,12 +130,13 @@ def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm
     algorithms = _shuffled(algorithms, options.shuffle)
     cells = tuple(
         _shuffled(
-            [c for a in algorithms for call in calls for c in _cells_of(options, machine, a, call)], options.shuffle
+            [c for a in algorithms for call, skew in calls for c in _cells_of(options, machine, a, call, skew)],
+            options.shuffle,
         )
     )
-    slots: dict[tuple[str, int], int] = {}
+    slots: dict[tuple[str, Call], int] = {}
     for cell in cells:
-        key = (cell.algorithm, cell.call.bytes)
+        key = (cell.algorithm, cell.call)
         slots[key] = max(slots.get(key, 1), cell.calls)
     return Plan(tuple(algorithms), cells, _seconds(options, machine, algorithms, cells), slots)
 
@@ -146,8 +149,19 @@ def _shuffled(items: Sequence[_Item], seed: int | None) -> list[_Item]:
     return found
 
 
-def _calls_of(options: Options, ranks: int, dtype: str, wanted: Sequence[int]) -> list[Call]:
-    """The calls of these sizes, rounded down to parts of equal size or whole rows; a barrier has one size."""
+def _calls_of(options: Options, ranks: int, dtype: str, wanted: Sequence[int]) -> list[tuple[Call, str]]:
+    """The calls of these sizes with the names of their skews, each pair once."""
+    found = [
+        (call, skew.name)
+        for skew in map(Skew.parse, options.skews or (EVEN,))
+        for call in (_even_calls(options, ranks, dtype, wanted) if skew.name == EVEN
+                     else [skew.call(size, ranks, dtype) for size in wanted])
+    ]  # fmt: skip
+    return [(call, "" if name == EVEN else name) for call, name in dict.fromkeys(found)]
+
+
+def _even_calls(options: Options, ranks: int, dtype: str, wanted: Sequence[int]) -> list[Call]:
+    """Sizes are rounded down to parts of equal size or whole rows; a barrier has one size."""
     collective, itemsize = options.collective, DTYPE_BYTES[dtype]
     op = options.op if collective in _REDUCING else ""
     if collective is Collective.BARRIER:
@@ -169,11 +183,12 @@ def _sizes_of(options: Options, *, host: bool) -> list[int]:
     return sizes(first, last, options.factor)
 
 
-def _cells_of(options: Options, machine: Machine, algorithm: Algorithm, call: Call) -> Iterable[Cell]:
+def _cells_of(options: Options, machine: Machine, algorithm: Algorithm, call: Call, skew: str = "") -> Iterable[Cell]:
     # an algorithm without any of the modes asked for still gets its row, which will say `unsupported`
     modes = [mode for mode in options.modes if mode in algorithm.modes] or list(options.modes[:1])
     numbers = dict.fromkeys(min(k, _most_calls(machine, algorithm, call)) for k in options.calls)
-    return [Cell(algorithm.name, call, mode, k) for k in numbers for mode in modes]
+    variant = algorithm.variant
+    return [Cell(algorithm.name, call, mode, k, variant, skew=skew) for k in numbers for mode in modes]
 
 
 def _most_calls(machine: Machine, algorithm: Algorithm, call: Call) -> int:
@@ -187,10 +202,10 @@ def _most_calls(machine: Machine, algorithm: Algorithm, call: Call) -> int:
 
 
 def _seconds(options: Options, machine: Machine, algorithms: Sequence[Algorithm], cells: Sequence[Cell]) -> float:
-    able = {a.name: a for a in algorithms}
+    able = {(a.name, a.variant): a for a in algorithms}
     total = sum(_GROUP_START_S[a.device] for a in algorithms) * options.launches
     for cell in cells:
-        algorithm = able[cell.algorithm]
+        algorithm = able[cell.algorithm, cell.variant]
         if algorithm.support(machine, cell.call):
             once = algorithm.cost_us(cell.call, machine) * cell.calls / 1e6
             timed = options.iterations * once if options.iterations else max(seconds_per_cell(len(cells)), 3 * once)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.algorithms.epilogues import EPSILON, RESIDUAL_RMSNORM, hidden_size, why_not
-from collbench.algorithms.shapes import IN_PARTS, part_of
+from collbench.algorithms.shapes import IN_PARTS, part_of, rows_of, splits_problem
 from collbench.measure.arrays import ArrayKind, numpy_dtype
 from collbench.results.records import Call, Collective
 
@@ -148,6 +148,19 @@ def _all_to_all(make: _Maker) -> Answer:
     )
 
 
+def _uneven(make: _Maker) -> Answer:
+    """An all-to-all with splits: what rank k sends to this one lies in k's values behind what goes to lower ranks."""
+    rows, me = rows_of(make.call), make.rank
+    values = [make.of_rank(k, sum(row), _LARGEST_MOVED) for k, row in enumerate(rows)]
+    pools = [make.native(values[k][sum(row[:me]) :]) for k, row in enumerate(rows)]
+    starts = [sum(row[me] for row in rows[:k]) for k in range(len(rows))]
+
+    def parts(offset: int) -> list[Expected]:
+        return [Expected(starts[k], pools[k][offset : offset + row[me]]) for k, row in enumerate(rows) if row[me]]
+
+    return Answer({"x": make.native(values[me])}, {"y": parts}, alike=False)
+
+
 def _normalised(make: _Maker) -> Answer:
     """Residual added to the sum, rows normalised: the sums exact or within bounds, the rows always within bounds."""
     call, found, hidden = make.call, _summed(make), hidden_size(make.call)
@@ -187,12 +200,12 @@ _SUMS = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 def supported(call: Call) -> bool:
     """Whether the right answer of this call is known here; what cannot be checked is not timed."""
-    known = (call.collective, call.epilogue) in _MAKERS and not why_not(call) and not call.splits
-    equal = call.collective not in IN_PARTS or call.count % call.world_size == 0
-    return known and equal and call.op == ("sum" if call.collective in _SUMS else "")
+    known = (call.collective, call.epilogue) in _MAKERS and not why_not(call) and not splits_problem(call)
+    equal = call.collective not in IN_PARTS or call.splits or call.count % call.world_size == 0
+    return known and bool(equal) and call.op == ("sum" if call.collective in _SUMS else "")
 
 
 def make_answer(call: Call, rank: int, seed: int, *, exact: bool, kind: ArrayKind, like: Any) -> Answer:  # noqa: ANN401 - either library's array
     """Pools and answers of one rank, as arrays of `kind` where `like` is; `exact`: integers, whose sums are exact."""
     make = _Maker(call, rank, seed, exact or call.dtype == "int32", kind, like)
-    return _MAKERS[call.collective, call.epilogue](make)
+    return (_uneven if call.splits else _MAKERS[call.collective, call.epilogue])(make)

@@ -162,7 +162,7 @@ class Supervisor:
         }  # fmt: skip
         self._team.start({
             "imports": list(algorithm.imports), "spec": spec,
-            "preload": self._options.nccl if algorithm.family == "nccl" else "",
+            "preload": algorithm.preload,
             "environment": {**algorithm.environment(self._machine), **shared},
         })  # fmt: skip
 

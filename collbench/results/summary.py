@@ -34,7 +34,7 @@ _WORST_FIRST = (
     Status.WRONG, Status.CRASHED, Status.HUNG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.NOT_RUN, Status.OK,
 )  # fmt: skip
 _COLUMNS = (
-    "algorithm", "variant", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "predicted_us",
+    "algorithm", "variant", "skew", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "predicted_us",
     "iterations", "launches", "status", "flags", "reason",
 )  # fmt: skip
 _LEAVE_FIRST = ("iterations", "launches", "variant", "min_us", "predicted_us", "floor_us", "flags", "p99_us", "calls")

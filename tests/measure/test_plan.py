@@ -1,5 +1,7 @@
 """The plan is the same for the same options and machine, and never leaves a cell out."""
 
+from dataclasses import replace
+
 import pytest
 
 from collbench.algorithms.base import Algorithm
@@ -140,3 +142,20 @@ def test_cells_of_an_all_reduce_keep_their_names() -> None:
     gather = make_plan(Options(first_bytes=1024, calls=(1,), collective=Collective.ALL_GATHER), HOST, [algorithm("a")])
     assert gather.cells[0].cell_id == "all_gather/a/-/-/float32/1024/8/eager/1/out/warm/-/-"
     assert Cell.from_row(gather.cells[0].row()) == gather.cells[0]
+
+
+def test_skews_are_cells_of_their_own() -> None:
+    """The name of the splits is in the cell's; even parts keep the name that they had."""
+    options = Options(sizes=(57344,), calls=(1,), collective=Collective.ALL_TO_ALL, skews=("even", "dispatch-z1-s0"))
+    even, skewed = make_plan(options, HOST, [algorithm("a")]).cells
+    assert even.cell_id.endswith("/57344/8/eager/1/out/warm/-/-")
+    assert skewed.cell_id.endswith("/57344/8/eager/1/out/warm/-/dispatch-z1-s0")
+    assert not even.call.splits
+    assert len(skewed.call.splits) == 64
+
+
+def test_copies_of_one_algorithm_are_told_apart_by_their_variant() -> None:
+    pair = [replace(algorithm("a"), variant=name) for name in ("2.28.9", "2.30.7")]
+    plan = make_plan(Options(sizes=(1024,), calls=(1,), modes=(Mode.EAGER,)), HOST, pair)
+    assert [cell.variant for cell in plan.cells] == ["2.28.9", "2.30.7"]
+    assert [plan.cells_of(one)[0].variant for one in pair] == ["2.28.9", "2.30.7"]

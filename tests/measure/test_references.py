@@ -1,6 +1,7 @@
 """The known answers of every collective: what is right passes, what comes from a wrong place or too early does not."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from collbench.algorithms.base import Runner
 from collbench.algorithms.shapes import arrays_of
 from collbench.measure.arrays import numpy_dtype
-from collbench.measure.verify import Check
+from collbench.measure.verify import Check, supported
 from collbench.results.records import DTYPE_BYTES, Call, Collective
 
 RANKS, SLOTS = 4, 2
@@ -19,9 +20,9 @@ EXCHANGES = (Collective.ALL_GATHER, Collective.ALL_TO_ALL, Collective.REDUCE_SCA
 class Rank(Runner):
     """Arrays of one rank; the tests carry the collective out by hand."""
 
-    def __init__(self, call: Call, library: str) -> None:
+    def __init__(self, call: Call, library: str, rank: int = 0) -> None:
         self.call = call
-        shapes = arrays_of(call)
+        shapes = arrays_of(call, rank)
         self._in, self._out = (
             [{name: array(call.dtype, count, library) for name, count in sizes.items()} for _ in range(SLOTS)]
             for sizes in (shapes.inputs, shapes.outputs)
@@ -179,3 +180,32 @@ def test_every_row_has_its_own_norm() -> None:
     values = ranks[0].outputs(0)["residual_out"]
     ranks[0].outputs(0)["y"][:] = values / np.sqrt((values**2).mean()) * np.tile(ranks[0].inputs(0)["weight"], 2)
     assert checks[0].judge().reason
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_splits_are_checked_part_by_part(library: str) -> None:
+    """Parts of different length, and ranks that send or get nothing."""
+    pytest.importorskip(library)
+    splits = (3, 0, 5, 1, 0, 0, 0, 0, 2, 7, 0, 0, 4, 1, 1, 0)
+    call = Call(9 * 4, RANKS, Collective.ALL_TO_ALL, "", "float32", splits)
+    rows = [splits[4 * r : 4 * r + 4] for r in range(RANKS)]
+    ranks = [Rank(call, library, rank) for rank in range(RANKS)]
+    checks = [Check(runner, call, rank, seed=3) for rank, runner in enumerate(ranks)]
+    for check in checks:
+        check.prepare(1, 7, exact=True)
+    for me, runner in enumerate(ranks):
+        at = 0
+        for k, row in enumerate(rows):
+            low = sum(row[:me])
+            runner.outputs(0)["y"][at : at + row[me]] = ranks[k].inputs(0)["x"][low : low + row[me]]
+            at += row[me]
+    assert [check.judge().reason for check in checks] == [""] * RANKS
+    ranks[0].outputs(0)["y"][8] = -1000
+    assert "1 of 4 elements wrong or unwritten, first at 8" in checks[0].judge().reason
+
+
+def test_splits_that_do_not_fit_are_not_timed() -> None:
+    call = Call(64, RANKS, Collective.ALL_TO_ALL, "", "float32", (1,) * 4)
+    assert not supported(call)
+    assert supported(replace(call, splits=(1,) * 16))
+    assert not supported(replace(call, collective=Collective.ALL_REDUCE, op="sum", splits=(1,) * 16))

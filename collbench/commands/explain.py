@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from collbench.contention.explain import Explanation
+    from collbench.contention.findings import Evidence, Finding
     from collbench.contention.parameters import Parameters
     from collbench.results.records import Cell, Run
 
@@ -21,7 +22,8 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         "explain",
         help="say why the cells of a run took as long as they did",
         description="Split times into launch, synchronisation, wires, queueing on a named link, and protocol.",
-        epilog="Above twice the prediction nothing is explained: the test for a degraded state of the fabric is named.",
+        epilog="Above twice the prediction nothing is explained: a degraded state of the fabric that the run shows is\n"
+        "named, else the test for one. Ranks on processors are not predicted: their least time by probes is told.",
     )
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="run folder that a sweep wrote")
     parser.add_argument("cell", metavar="CELL", nargs="?", default="", help="cell_id, or a part of it (default: all)")
@@ -30,7 +32,6 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     parser.set_defaults(run=run)
 
 
-_HOST = "ranks on processors wait for time slices and for each other, which the model does not know"
 _NO_PARAMETERS = "the model has no parameters for it here"
 
 
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         UsageError: no such run folder or cell.
         InvalidError: no run, a run that cannot be read, or one without an `ok` cell.
     """
+    from collbench.contention.findings import Evidence
+    from collbench.contention.regimes import detect
     from collbench.errors import InvalidError, UsageError
     from collbench.results.problems import warn
     from collbench.results.store import RunFolder
@@ -48,15 +51,17 @@ def run(args: argparse.Namespace) -> int:
 
     with RunFolder.open(args.run_folder) as folder:
         found = rows(folder.run, folder.samples())
-        ours = folder.run
-        warn(folder.problems())
+        ours, evidence = folder.run, Evidence.of_run(folder)
+        warn([*folder.problems(), *evidence.problems])
     chosen = [row for row in found if row["cell_id"] == args.cell] or [r for r in found if args.cell in r["cell_id"]]
     if not chosen:
         raise UsageError(f"{args.run_folder}: no cell of {len(found)} is or contains {args.cell!r}")
     measured = [row for row in chosen if row["p50_us"] is not None]
     if not measured:
         raise InvalidError(f"{args.run_folder}: none of {len(chosen)} cells was measured: there is nothing to explain")
-    _print(list(_explanations(ours, measured, _parameters(args))), as_json=args.json)
+    findings = detect(evidence)
+    told = list(_explanations(ours, measured, _parameters(args), evidence, findings))
+    _print(told, findings, as_json=args.json)
     return 0
 
 
@@ -68,39 +73,61 @@ def _parameters(args: argparse.Namespace) -> "Parameters | None":
 
 
 def _explanations(
-    ours: "Run", rows: list[dict[str, Any]], parameters: "Parameters | None" = None
+    ours: "Run",
+    rows: list[dict[str, Any]],
+    parameters: "Parameters | None",
+    evidence: "Evidence",
+    findings: "Sequence[Finding]",
 ) -> "Iterator[tuple[Cell, Explanation]]":
     from collbench.algorithms.base import registry
     from collbench.algorithms.predictions import predictor
     from collbench.contention.explain import explain
+    from collbench.contention.explain_host import HostRates, explain_host
     from collbench.contention.traffic import Schedule
     from collbench.results.records import Fabric
-    from collbench.topology.graph import Topology
 
-    predict, known = predictor(ours, parameters), registry()
-    topology = predict.machine.topology if predict.machine else Topology((), ())
+    predict, known, topology = predictor(ours, parameters), registry(), evidence.topology
     cells: Mapping[str, Cell] = {cell.cell_id: cell for cell in ours.cells}
     links = ours.fabric not in {Fabric.HOST, Fabric.SHARED_GPU}
-    reason = _HOST if ours.fabric is Fabric.HOST else _NO_PARAMETERS
+    rates = HostRates.of(evidence.probes, ours.world_size, _threads(ours))
     for row in rows:
         cell = cells[row["cell_id"]]
-        algorithm, prediction = known.get(cell.algorithm), predict(cell)
-        schedule = algorithm.traffic(cell.call, topology) if algorithm and prediction else Schedule(())
+        name, size = cell.algorithm, cell.call.bytes
+        algorithm, prediction = known.get(name), predict(cell)
+        schedule = algorithm.traffic(cell.call, topology) if algorithm else Schedule(())
+        if ours.fabric is Fabric.HOST:
+            yield cell, explain_host(name, size, schedule, rates, row["p50_us"], row["p99_us"])
+            continue
         yield (
             cell,
-            explain(cell.algorithm, cell.call.bytes, schedule, prediction, row["p50_us"], links=links, reason=reason),
+            explain(
+                name, size, schedule, prediction, row["p50_us"], links=links, reason=_NO_PARAMETERS, findings=findings
+            ),
         )
 
 
-def _print(found: "list[tuple[Cell, Explanation]]", *, as_json: bool) -> None:
+def _threads(ours: "Run") -> int:
+    """Hardware threads of the run's machine, 0 where its record does not say."""
+    facts = ours.machine.get("facts")
+    text = str(facts.get("threads", "")) if isinstance(facts, dict) else ""
+    return int(text) if text.isdecimal() else 0
+
+
+def _print(found: "list[tuple[Cell, Explanation]]", findings: "Sequence[Finding]", *, as_json: bool) -> None:
     if as_json:
         import json
 
         from collbench.results.records import SCHEMA
 
         rows = [{"cell_id": cell.cell_id, **one.record} for cell, one in found]
-        print(json.dumps({"schema": SCHEMA, "kind": "explain", "rows": rows}, indent=1, allow_nan=False))
+        data = {"schema": SCHEMA, "kind": "explain", "rows": rows, "regimes": [one.row() for one in findings]}
+        print(json.dumps(data, indent=1, allow_nan=False))
         return
+    from collbench.contention.findings import told
+
     for cell, one in found:
         calls = "1 call" if cell.calls == 1 else f"{cell.calls} calls"
         print(f"[{cell.mode}, {calls}] {one.sentence}")
+    print("\nDegraded states, by this run's own probes, logs and samples:")
+    for head, text in told(findings):
+        print(f"{head:<8}  {text}")

@@ -1,16 +1,17 @@
 """A prediction and a measurement -> a sentence and a record; or, where they do not meet, the test to run instead."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from collbench.contention.predict import NCCL_PROTOCOLS, Prediction
+from collbench.contention.regimes import REGIMES, Finding, Regime, State
 from collbench.contention.traffic import Move, Schedule
 from collbench.units import format_us
 
-__all__ = ["MOST_RATIO", "Explanation", "RegimeTest", "Verdict", "explain", "regime_test"]
+__all__ = ["MOST_RATIO", "Explanation", "Verdict", "explain", "suspects"]
 
 MOST_RATIO = 2.0
 """Measured over predicted above which nothing is explained: degraded states reach such factors, contention does not."""
@@ -27,65 +28,46 @@ class Verdict(StrEnum):
     NOT_MODELLED = "not_modelled"
 
 
-@dataclass(frozen=True, slots=True)
-class RegimeTest:
-    """A test for one degraded state of the fabric: what is measured, and the ratio below which the state is there."""
-
-    regime: str
-    test: str
-    flag: str
-
-
-_COLLAPSE = RegimeTest(
-    "posted-write collapse",
-    "writes from 2 and 4 GPUs below one switch to GPUs below 2 root ports, against the same below 1 root port",
-    "ratio below 0.5",
-)
-_READ_FAN_IN = RegimeTest(
-    "read fan-in", "reads by multiprocessors between all pairs of 4 GPUs, against one pair alone", "ratio below 0.4"
-)
-_STAGING = RegimeTest(
-    "staging through system memory",
-    "reads by multiprocessors from one peer, against a copy engine's between the same two GPUs",
-    "ratio below 0.2",
-)
-_DOWNTRAINED = RegimeTest(
-    "downtrained link", "one copy alone, against what the link's generation and width carry", "ratio below 0.8"
-)
-_SHM = RegimeTest(
-    "NCCL on shared memory or the network",
-    "the transports in NCCL's log (NCCL_DEBUG=INFO): P2P is expected between GPUs of one host",
-    "any pair via SHM or NET",
-)
-_SKEW = RegimeTest(
-    "entry skew or ranks that share multiprocessors",
-    "the spread of the ranks' own times in the samples, and the number of blocks that must be resident together",
-    "spread above 20 % of the median",
-)
+_COLLAPSE, _READ_FAN_IN, _STAGING = "posted-write collapse", "read fan-in", "staging through system memory"
+_LINKS = ("ACS redirect", "downtrained link")
+_SHM, _SKEW = "NCCL on shared memory or the network", "entry skew"
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`sentence` for people, `record` for programs; `test` where the measurement is not explained."""
+    """`sentence` for people, `record` for programs.
+
+    Where the measurement is not explained, `test` is the degraded state to test for next, and `found` one that the
+    run's own probes, logs or samples show.
+    """
 
     verdict: Verdict
     sentence: str
     record: Mapping[str, Any]
-    test: RegimeTest | None = None
+    test: Regime | None = None
+    found: Finding | None = None
 
 
-def regime_test(schedule: Schedule, bottleneck: str, *, links: bool = True) -> RegimeTest:
-    """The test that fits a schedule which takes far longer than predicted."""
-    if not links:
-        return _SKEW
+def suspects(schedule: Schedule, bottleneck: str, *, links: bool = True) -> tuple[Regime, ...]:
+    """Degraded states that fit a schedule which takes far longer than predicted, the likeliest first.
+
+    Where ranks share no links, what is left is that they wait: for a rank that comes late, or for multiprocessors that
+    the blocks of others hold.
+    """
+    return tuple(REGIMES[name] for name in (*(_suspects(schedule, bottleneck) if links else ()), _SKEW))
+
+
+def _suspects(schedule: Schedule, bottleneck: str) -> tuple[str, ...]:
     if schedule.protocol in NCCL_PROTOCOLS:
-        return _SHM
+        return (_SHM, *_LINKS)
     flows = [flow for phase in schedule.phases for flow in phase.flows]
-    targets = Counter(flow.src for flow in flows if flow.move is not Move.PULL)
     if any(flow.move is Move.PULL for flow in flows):
-        return _READ_FAN_IN if len(flows) > 2 else _STAGING  # noqa: PLR2004 - one pair reads both ways
-    many = max(targets.values(), default=0) > 1
-    return _COLLAPSE if many and "gpu" not in bottleneck else _DOWNTRAINED
+        many = len(flows) > 2  # noqa: PLR2004 - one pair reads both ways
+        return (_READ_FAN_IN, _STAGING, *_LINKS) if many else (_STAGING, *_LINKS)
+    targets = Counter(flow.src for flow in flows)
+    if max(targets.values(), default=0) > 1 and "gpu" not in bottleneck:
+        return (_COLLAPSE, *_LINKS)
+    return (_LINKS[1], _LINKS[0])
 
 
 def explain(
@@ -97,10 +79,12 @@ def explain(
     *,
     links: bool = True,
     reason: str = "the model has no parameters for it here",
+    findings: Sequence[Finding] = (),
 ) -> Explanation:
     """Explain one algorithm at one size; `links` is false where ranks share one GPU or run on processors.
 
-    Without a prediction nothing is blamed, for that `reason`. Above `MOST_RATIO` no term is named, only a test to run.
+    Without a prediction nothing is blamed, for that `reason`. Above `MOST_RATIO` no term is named: of the degraded
+    states that fit, one that `findings` show, else the first that they leave untested, with the test to run.
     """
     name = f"{algorithm}, {size_bytes:,} B"
     if prediction is None:
@@ -109,7 +93,7 @@ def explain(
     record = _record(algorithm, size_bytes, prediction, measured_us)
     if ratio is not None and ratio > MOST_RATIO:
         link = prediction.bottleneck.link if prediction.bottleneck else ""
-        return _unexplained(name, record, ratio, regime_test(schedule, link, links=links))
+        return _unexplained(name, record, ratio, suspects(schedule, link, links=links), findings)
     low, high = prediction.interval_us
     verdict = Verdict.FASTER if measured_us is not None and measured_us < low else Verdict.EXPLAINED
     sentence = f"{name}: {_times(prediction, measured_us)}: {_terms(schedule, prediction)}."
@@ -129,15 +113,33 @@ def _not_modelled(name: str, algorithm: str, size_bytes: int, measured_us: float
     return Explanation(Verdict.NOT_MODELLED, sentence, record)
 
 
-def _unexplained(name: str, record: Mapping[str, Any], ratio: float, test: RegimeTest) -> Explanation:
+def _unexplained(
+    name: str, record: Mapping[str, Any], ratio: float, fitting: Sequence[Regime], findings: Sequence[Finding]
+) -> Explanation:
+    of = {finding.regime: finding for finding in findings}
+    known = [of[regime.name] for regime in fitting if regime.name in of]
+    found = next((one for one in known if one.state is State.PRESENT), None)
+    excluded = {one.regime for one in known if one.state is State.ABSENT}
+    test = None if found else next((regime for regime in fitting if regime.name not in excluded), None)
     sentence = (
         f"{name}: {format_us(record['measured_us'])} us measured, {format_us(record['predicted_us'])} us predicted, "
-        f"{ratio:.1f} times as much: contention does not explain it. Test for {test.regime}: {test.test} ({test.flag})."
+        f"{ratio:.1f} times as much: contention does not explain it. {_next_step(found, test, sorted(excluded))}"
     )
-    found = {k: v for k, v in record.items() if k not in {"terms_us", "bottleneck", "without_sharing_us"}}
-    words = {"regime": test.regime, "test": test.test, "flag": test.flag}
-    whole = {"verdict": str(Verdict.UNEXPLAINED), **found, "run_instead": words, "sentence": sentence}
-    return Explanation(Verdict.UNEXPLAINED, sentence, whole, test)
+    kept = {k: v for k, v in record.items() if k not in {"terms_us", "bottleneck", "without_sharing_us"}}
+    words = test and {"regime": test.name, "test": test.test, "flag": test.flag, "command": test.command}
+    more = {"run_instead": words, "found": found and found.row(), "sentence": sentence}
+    return Explanation(
+        Verdict.UNEXPLAINED, sentence, {"verdict": str(Verdict.UNEXPLAINED), **kept, **more}, test, found
+    )
+
+
+def _next_step(found: Finding | None, test: Regime | None, excluded: Sequence[str]) -> str:
+    if found is not None:
+        return f"This run shows {found.regime}: {found.line}."
+    but = f"The run shows no {' and no '.join(excluded)}. " if excluded else ""
+    if test is None:
+        return f"{but}No other state is known that fits: look at what else ran, and measure again."
+    return f"{but}Test for {test.name}: {test.test} ({test.flag}); {test.command} does."
 
 
 def _record(algorithm: str, size_bytes: int, prediction: Prediction, measured_us: float | None) -> dict[str, Any]:

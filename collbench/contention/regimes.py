@@ -6,98 +6,34 @@ Thresholds are those of a study of published measurements (docs/model/README.md)
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from collbench.results.probes import Probe
-from collbench.results.records import Fabric, Samples, Status
+from collbench.contention.findings import Evidence, Finding, Regime, State
+from collbench.results.records import Fabric, Status
 from collbench.topology.graph import LinkKind, Topology, TopologyError
 from collbench.topology.pcie import payload_gbps
 
-__all__ = ["Evidence", "Finding", "State", "detect", "entry_skew"]
-
-
-class State(StrEnum):
-    """Whether a degraded state was seen."""
-
-    PRESENT = "present"
-    ABSENT = "absent"
-    UNTESTED = "untested"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One detector's answer: `value` of the test against `threshold`, where, and what to do if it is present."""
-
-    regime: str
-    state: State
-    test: str
-    evidence: str = ""
-    value: float | None = None
-    threshold: float | None = None
-    remedy: str = ""
-
-    def row(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "regime": self.regime, "state": str(self.state), "test": self.test, "value": self.value,
-            "threshold": self.threshold, "evidence": self.evidence, "remedy": self.remedy,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What detectors look at: probes, the topology with rank i on `topology.gpus[i]`, and what a sweep kept.
-
-    `texts` are the evidence of cells by any name, as a run folder keeps them; `samples` those of a run.
-    """
-
-    probes: Sequence[Probe] = ()
-    topology: Topology = field(default_factory=lambda: Topology((), ()))
-    fabric: Fabric = Fabric.PCIE
-    texts: Mapping[object, Mapping[str, str]] = field(default_factory=dict)
-    samples: Sequence[Samples] = ()
-
-    def value(self, name: str, pattern: str, flow: tuple[int, int] | None = None) -> float | None:
-        """Value of an ok probe, None where there is none."""
-        for probe in self.probes:
-            if probe.name == name and probe.pattern == pattern and flow in {None, (probe.src, probe.dst)}:
-                return probe.value
-        return None
-
-    def solo(self, mechanism: str) -> dict[tuple[int, int], float]:
-        """GB/s of single flows."""
-        return {
-            (p.src, p.dst): p.value
-            for p in self.probes
-            if p.name == f"bandwidth.{mechanism}" and p.pattern == "solo" and p.value
-        }
+__all__ = ["REGIMES", "Evidence", "Finding", "Regime", "State", "detect", "entry_skew"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Detector:
     """`worst` gives the ratio that counts and where it was seen, or why nothing was tested."""
 
-    regime: str
-    test: str
-    threshold: float
-    remedy: str
+    regime: Regime
     worst: Callable[[Evidence], tuple[float, str] | str]
-    above: bool = False
     links: bool = True
 
     def run(self, evidence: Evidence) -> Finding:
         if self.links and evidence.fabric in {Fabric.HOST, Fabric.SHARED_GPU}:
-            return Finding(self.regime, State.UNTESTED, self.test, f"ranks share no links on {evidence.fabric}")
+            return Finding(self.regime, State.UNTESTED, f"ranks share no links on {evidence.fabric}")
         found = self.worst(evidence)
         if isinstance(found, str):
-            return Finding(self.regime, State.UNTESTED, self.test, found)
+            return Finding(self.regime, State.UNTESTED, found)
         value, where = found
-        bad = value > self.threshold if self.above else value < self.threshold
-        state = State.PRESENT if bad else State.ABSENT
-        return Finding(self.regime, state, self.test, where, value, self.threshold, self.remedy if bad else "")
+        bad = value > self.regime.threshold if self.regime.above else value < self.regime.threshold
+        return Finding(self.regime, State.PRESENT if bad else State.ABSENT, where, value)
 
 
 def detect(evidence: Evidence) -> list[Finding]:
@@ -199,22 +135,24 @@ _TRANSPORT = re.compile(r"(\d+)->(\d+) (SHM|NET)[^;]*")
 def _transport(evidence: Evidence) -> tuple[float, str] | str:
     told = [text["pairs"] for text in evidence.texts.values() if text.get("pairs")]
     if not told:
-        return "no cell of NCCL in the run has a log"
+        return "no cell of NCCL in the run has a log: run collbench sweep --algorithms nccl"
     bad = sorted({match[0] for text in told for match in _TRANSPORT.finditer(text)})
     return float(len(bad)), "; ".join(bad[:4]) or f"P2P in {len(told)} cells"
 
 
 def _skew(evidence: Evidence) -> tuple[float, str] | str:
+    """Of half of the cells: one noisy cell among hundreds is no state of the fabric."""
     ratios = [(entry_skew(s.latency_us), s.cell_id) for s in evidence.samples if len(s.latency_us) > 1]
     if not ratios:
-        return "no samples of several ranks"
-    ratio, cell_id = max(ratios)
-    return ratio, f"{cell_id}: ranks' times are {ratio:.0%} apart"
+        return "no samples of several ranks: run collbench sweep"
+    middle, (worst, cell_id) = statistics.median(ratio for ratio, _ in ratios), max(ratios)
+    where = f"the middle one of {len(ratios)} cells has ranks' times {middle:.0%} apart, {cell_id} {worst:.0%}"
+    return middle, where
 
 
 def _wrong(evidence: Evidence) -> tuple[float, str] | str:
     if not evidence.samples:
-        return "no samples"
+        return "no samples: run collbench sweep"
     bad = [s for s in evidence.samples if s.status is Status.WRONG]
     return float(len(bad)), "; ".join(f"{s.cell_id}: {s.reason}" for s in bad[:3]) or "every verified cell is right"
 
@@ -222,49 +160,53 @@ def _wrong(evidence: Evidence) -> tuple[float, str] | str:
 def _order(evidence: Evidence) -> tuple[float, str] | str:
     looked = [p for p in evidence.probes if p.name == "litmus_message" and p.value is not None]
     if not looked:
-        return "no litmus in the run: run collbench probe --litmus"
+        host = "--host " if evidence.fabric is Fabric.HOST else ""
+        return f"no litmus in the run: run collbench probe {host}--litmus"
     bad = [f"rank {p.src} to {p.dst}" for p in looked if p.value]
     return float(len(bad)), ", ".join(bad[:8]) or f"{len(looked)} pairs keep the order"
 
 
-_DETECTORS: Iterable[_Detector] = (
-    _Detector(
+_DETECTORS = (
+    _Detector(Regime(
         "staging through system memory", "loads from one peer, against a copy engine between the same ranks", 0.2,
         "set the driver's peer-to-peer option for GPUs without a common switch (ForceP2P), or prefer NCCL there",
-        _staging,
-    ),
-    _Detector(
+    ), _staging),
+    _Detector(Regime(
         "posted-write collapse", "writes from below one root port to two others, against the same to one other", 0.5,
-        "send to one root port at a time (staged_ring, islands), or update driver, kernel and firmware", _collapse,
-    ),
-    _Detector(
+        "send to one root port at a time (staged_ring, islands), or update driver, kernel and firmware",
+    ), _collapse),
+    _Detector(Regime(
         "read fan-in", "loads between all pairs of four ranks, into each of them, against one pair alone", 0.4,
-        "prefer algorithms that push", _read_fan_in,
-    ),
-    _Detector(
+        "prefer algorithms that push",
+    ), _read_fan_in),
+    _Detector(Regime(
         "ACS redirect", "both directions below one switch at once, against each alone", 0.65,
-        "clear ACS redirection on root ports and on the switches' downstream ports", _redirect,
-    ),
-    _Detector(
+        "clear ACS redirection on root ports and on the switches' downstream ports",
+    ), _redirect),
+    _Detector(Regime(
         "downtrained link", "one copy alone, against what generation and width of its links carry", 0.8,
-        "look at LnkSta and LnkCap under load (lspci -vv): reseat the card, check riser and BIOS", _downtrained,
-    ),
-    _Detector(
-        "NCCL on shared memory or the network", "transports in NCCL's log", 0.0,
-        "NCCL_P2P_LEVEL=SYS where peer access works, or repair peer access", _transport, above=True,
-    ),
-    _Detector(
-        "entry skew", "spread of the ranks' own times within an iteration", 0.2,
-        "pin ranks to cores of their own; compare the fold of aligned starts (calls = 1)", _skew,
-        above=True, links=False,
-    ),
-    _Detector(
-        "wrong result", "answers checked within the timed run", 0.0,
-        "do not compare times of wrong answers; run collbench probe --litmus", _wrong, above=True, links=False,
-    ),
-    _Detector(
-        "memory order", "a flag that overtakes its data (litmus)", 0.0,
-        "kernels that rest on fences cannot be trusted here: use NCCL and report driver and switches", _order,
-        above=True, links=False,
-    ),
+        "look at LnkSta and LnkCap under load (lspci -vv): reseat the card, check riser and BIOS",
+    ), _downtrained),
+    _Detector(Regime(
+        "NCCL on shared memory or the network", "pairs of ranks that NCCL's log puts on SHM or NET", 0.0,
+        "NCCL_P2P_LEVEL=SYS where peer access works, or repair peer access",
+        above=True, command="collbench sweep --algorithms nccl",
+    ), _transport),
+    _Detector(Regime(
+        "entry skew", "spread of the ranks' own times within an iteration, as a part of the slowest one's", 0.2,
+        "pin ranks to cores of their own; compare the fold of aligned starts (calls = 1)",
+        above=True, command="collbench sweep",
+    ), _skew, links=False),
+    _Detector(Regime(
+        "wrong result", "cells whose answers, checked within the timed run, were wrong", 0.0,
+        "do not compare times of wrong answers; run collbench probe --litmus", above=True, command="collbench sweep",
+    ), _wrong, links=False),
+    _Detector(Regime(
+        "memory order", "pairs of ranks on which a flag overtakes its data (litmus)", 0.0,
+        "kernels that rest on fences cannot be trusted here: use NCCL and report driver and switches",
+        above=True, command="collbench probe --litmus",
+    ), _order, links=False),
 )  # fmt: skip
+
+REGIMES = {detector.regime.name: detector.regime for detector in _DETECTORS}
+"""Every degraded state by its name, in the order of the detectors."""

@@ -1,12 +1,14 @@
 """`collbench explain` on runs of each kind."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from collbench.results.probes import Probe, append_probe
 from collbench.results.records import Call, Cell, Fabric, Mode, Run, Samples, Status
 from collbench.results.store import RunFolder
 from collbench.topology import catalog
@@ -39,17 +41,19 @@ def test_a_run_over_pcie(collbench: Shell, tmp_path: Path) -> None:
     write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0, RING: 240.0, Cell("islands", CALL, Mode.GRAPH, 122): None})
     done = collbench("explain", "run")
     assert done.returncode == 0, done.stderr
-    push, ring = done.stdout.splitlines()
-    assert push.startswith("[graph, 122 calls] push, 43,008 B: 18.2 us predicted (measured 19.0, ")
+    push, ring, *regimes = done.stdout.splitlines()
+    assert re.match(r"\[graph, 122 calls\] push, 43,008 B: \S+ us predicted \(measured 19.0, ", push)
     assert "switch0 -> root0, shared by 16 flows" in push
     assert "Test for NCCL on shared memory or the network" in ring
+    assert regimes[0] == ""
+    assert any(line.startswith("untested") and "run collbench probe" in line for line in regimes)
 
 
 def test_one_cell_by_its_name_or_a_part_of_it(collbench: Shell, tmp_path: Path) -> None:
     write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0, RING: 24.0})
     whole, part = collbench("explain", "run", PUSH.cell_id), collbench("explain", "run", "/push/")
     assert whole.stdout == part.stdout
-    assert whole.stdout.count("\n") == 1
+    assert whole.stdout.count("us predicted") == 1
 
 
 def test_records(collbench: Shell, tmp_path: Path) -> None:
@@ -65,9 +69,43 @@ def test_records(collbench: Shell, tmp_path: Path) -> None:
 
 def test_a_run_on_processors_blames_no_link(collbench: Shell, tmp_path: Path) -> None:
     write(tmp_path / "run", Fabric.HOST, {HOST: 31.5})
+    append_probe(tmp_path / "run", Probe("flag", "pair", 0, 1, ((0, 1),), 0, 0.5))
     done = collbench("explain", "run")
-    assert "31.5 us measured, not predicted: ranks on processors" in done.stdout
+    assert "31.5 us measured, not predicted: 8 ranks on processors" in done.stdout
+    assert "14 flags in a row 7.00 us at least" in done.stdout
     assert "->" not in done.stdout
+    (row,) = json.loads(collbench("explain", "run", "--json").stdout)["rows"]
+    assert (row["verdict"], row["parts_us"]) == ("not_modelled", {"flags": 7.0})
+
+
+COPIES = (
+    Probe("bandwidth.copy", "solo", 0, 1, ((0, 1),), 1 << 20, 54.0, "GB/s"),
+    Probe("bandwidth.load", "solo", 0, 1, ((0, 1),), 1 << 20, 1.45, "GB/s"),
+)
+
+
+def test_a_state_that_the_probes_show_is_named(collbench: Shell, tmp_path: Path) -> None:
+    """A pull that takes ten times its prediction where loads go through system memory; the parameters stay priors."""
+    write(tmp_path / "run", Fabric.PCIE, {Cell("one_stage_pull", CALL, Mode.GRAPH, 122): 240.0, PUSH: 19.0})
+    for probe in COPIES:
+        append_probe(tmp_path / "run", probe)
+    done = collbench("explain", "run")
+    assert "This run shows staging through system memory: rank 1 reads rank 0: 1.4" in done.stdout
+    assert "ForceP2P" in done.stdout
+    data = json.loads(collbench("explain", "run", "--json").stdout)
+    pull = next(row for row in data["rows"] if row["algorithm"] == "one_stage_pull")
+    assert (pull["verdict"], pull["found"]["regime"]) == ("unexplained", "staging through system memory")
+    states = {row["regime"]: row["state"] for row in data["regimes"]}
+    assert (states["staging through system memory"], states["posted-write collapse"]) == ("present", "untested")
+
+
+def test_damaged_probes_are_said_and_cost_no_explanation(collbench: Shell, tmp_path: Path) -> None:
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0})
+    (tmp_path / "run" / "probes.jsonl").write_text("{broken\n")
+    done = collbench("explain", "run")
+    assert done.returncode == 0
+    assert "probes.jsonl" in done.stderr
+    assert "push, 43,008 B" in done.stdout
 
 
 def test_a_run_on_a_shared_gpu_blames_no_link(collbench: Shell, tmp_path: Path) -> None:

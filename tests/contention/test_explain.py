@@ -5,13 +5,15 @@ import json
 import pytest
 
 from collbench.algorithms.base import registry
-from collbench.contention.explain import Explanation, Verdict, explain
+from collbench.contention.explain import Explanation, Verdict, explain, suspects
 from collbench.contention.parameters import Parameter, priors
 from collbench.contention.predict import Model, predict, shared_gpu
+from collbench.contention.regimes import REGIMES, Finding, State
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
 from collbench.results.records import Call
 from collbench.topology import catalog
 from collbench.topology.graph import Topology
+from collbench.units import format_us
 
 STORY = 43_008
 
@@ -27,13 +29,18 @@ def of(name: str, measured_us: float | None, size: int = STORY) -> Explanation:
 
 def test_a_measurement_near_the_prediction_is_split_into_its_terms() -> None:
     """Every term, the link, its flows, and what it would take without them."""
-    one = of("one_stage_pull", 25.0)
+    total = of("one_stage_pull", None).record["predicted_us"]
+    one = of("one_stage_pull", 1.04 * total)
     assert one.verdict is Verdict.EXPLAINED
-    assert one.sentence.startswith("one_stage_pull, 43,008 B: 24.0 us predicted (measured 25.0, 90 % interval ")
-    for part in ("launch 2.20", "synchronisation", "moving a rank's own 294 KiB", "summing", "rests on priors"):
+    head = (
+        f"one_stage_pull, 43,008 B: {format_us(total)} us predicted (measured {format_us(1.04 * total)}, 90 % interval "
+    )
+    assert one.sentence.startswith(head)
+    for part in ("launch 2.20", "synchronisation", "moving a rank's own 294 KiB", "rests on priors"):
         assert part in one.sentence
-    assert "queueing 7.70 (the path switch0 -> root0, shared by 16 flows, carries 50.2 GB/s" in one.sentence
-    assert "Without sharing it would take 16.3 us" in one.sentence
+    queueing = one.record["terms_us"]["queueing"]
+    assert f"queueing {format_us(queueing)} (the path switch0 -> root0, shared by 16 flows, carries " in one.sentence
+    assert f"Without sharing it would take {format_us(total - queueing)} us" in one.sentence
     assert one.test is None
 
 
@@ -47,14 +54,21 @@ def test_the_record_holds_the_numbers_of_the_sentence() -> None:
 
 
 def test_what_lies_outside_the_interval_is_said_to_be_unexplained() -> None:
-    assert "Unexplained: +2.8 us" in of("push", 21.0).sentence
-    assert "Unexplained" not in of("push", 18.5).sentence
+    total = of("push", None).record["predicted_us"]
+    assert f"Unexplained: {0.5 * total:+.1f} us" in of("push", 1.5 * total).sentence
+    assert "Unexplained" not in of("push", 1.01 * total).sentence
 
 
 def test_faster_than_the_interval_is_a_verdict_of_its_own() -> None:
-    one = of("push", 10.0)
+    total = of("push", None).record["predicted_us"]
+    one = of("push", 0.5 * total)
     assert one.verdict is Verdict.FASTER
-    assert "Unexplained: -8" in one.sentence
+    assert f"Unexplained: {-0.5 * total:+.1f} us" in one.sentence
+
+
+def explain_push(measured_us: float, *findings: Finding) -> Explanation:
+    schedule = registry()["push"].traffic(Call(STORY, 8), machine())
+    return explain("push", STORY, schedule, Model(machine()).predict(schedule), measured_us, findings=findings)
 
 
 @pytest.mark.parametrize(("name", "regime"), [
@@ -66,11 +80,54 @@ def test_above_twice_the_prediction_the_test_to_run_is_named(name: str, regime: 
     one = of(name, 200.0)
     assert one.verdict is Verdict.UNEXPLAINED
     assert one.test is not None
-    assert one.test.regime.startswith(regime)
+    assert one.test.name.startswith(regime)
     assert one.test.test in one.sentence
     assert "queueing" not in one.sentence
-    assert one.record["run_instead"]["regime"] == one.test.regime
+    assert one.record["run_instead"]["regime"] == one.test.name
     assert not {"terms_us", "bottleneck"} & one.record.keys()
+
+
+def finding(name: str, state: State, value: float) -> Finding:
+    return Finding(REGIMES[name], state, "ranks 0 and 1: some figures", value)
+
+
+def test_a_state_that_the_run_shows_is_named_with_its_remedy() -> None:
+    """Test, threshold, evidence and remedy; and nothing is left to run."""
+    sick = finding("posted-write collapse", State.PRESENT, 0.07)
+    one = explain_push(200.0, sick, finding("ACS redirect", State.ABSENT, 0.97))
+    assert (one.verdict, one.test, one.found) == (Verdict.UNEXPLAINED, None, sick)
+    for part in ("This run shows posted-write collapse", "some figures", "0.07", "ratio below 0.5", sick.remedy):
+        assert part in one.sentence
+    assert (one.record["found"]["regime"], one.record["run_instead"]) == ("posted-write collapse", None)
+
+
+def test_a_state_that_was_excluded_is_not_tested_again() -> None:
+    """The next one that fits is named; where all were tested, that is said instead of a guess."""
+    well = finding("posted-write collapse", State.ABSENT, 0.98)
+    one = explain_push(200.0, well)
+    assert one.test is not None
+    assert one.test.name == "ACS redirect"
+    assert "shows no posted-write collapse. Test for ACS redirect" in one.sentence
+    names = ("posted-write collapse", "ACS redirect", "downtrained link", "entry skew")
+    done = explain_push(200.0, *(finding(name, State.ABSENT, 1.0) for name in names))
+    assert done.test is None
+    assert "No other state is known that fits" in done.sentence
+
+
+def test_a_state_that_was_not_tested_excludes_nothing() -> None:
+    one = explain_push(200.0, Finding(REGIMES["posted-write collapse"], State.UNTESTED, "needs three root ports"))
+    assert one.test is not None
+    assert one.test.name == "posted-write collapse"
+    assert one.record["run_instead"]["command"] == "collbench probe"
+
+
+def test_every_suspect_is_a_state_that_is_detected() -> None:
+    for name in ("push", "one_stage_pull", "nccl_ring_ll", "staged_ring"):
+        schedule = registry()[name].traffic(Call(STORY, 8), machine())
+        fitting = suspects(schedule, "switch0 -> root0")
+        assert len(set(fitting)) == len(fitting) > 1
+        assert fitting[-1].name == "entry skew"
+    assert [one.name for one in suspects(Schedule(()), "", links=False)] == ["entry skew"]
 
 
 def test_just_below_twice_is_still_explained() -> None:
@@ -83,7 +140,7 @@ def test_one_pair_that_reads_is_tested_for_staging() -> None:
     schedule = Schedule((Phase((Flow(0, 1, 1e4, Move.PULL),), 1),))
     one = explain("pair", 10_000, schedule, predict(schedule, machine()), 900.0)
     assert one.test is not None
-    assert one.test.regime == "staging through system memory"
+    assert one.test.name == "staging through system memory"
 
 
 def test_without_a_measurement_it_is_a_prediction() -> None:
@@ -107,7 +164,7 @@ def test_on_a_shared_gpu_no_link_is_blamed() -> None:
     assert "no link is involved" in near.sentence
     assert "->" not in near.sentence + far.sentence
     assert far.test is not None
-    assert far.test.regime.startswith("entry skew")
+    assert far.test.name == "entry skew"
 
 
 @pytest.mark.parametrize(("window", "either"), [(32_768, False), (64_000, True), (80_000, False)])

@@ -1,10 +1,15 @@
 """Detectors: each finds its state at the published figures, not on healthy ones, and says when nothing was tested."""
 
+from pathlib import Path
+
 import pytest
 
-from collbench.contention.regimes import Evidence, Finding, State, detect, entry_skew
-from collbench.results.probes import Probe
+from collbench.contention.findings import told
+from collbench.contention.regimes import REGIMES, Evidence, Finding, State, detect, entry_skew
+from collbench.results.probes import Probe, append_probe
 from collbench.results.records import Fabric, Samples, Status
+from collbench.results.store import RunFolder
+from collbench.testing import synthetic_run
 from collbench.topology import catalog
 from collbench.topology.graph import Topology
 
@@ -64,6 +69,43 @@ def test_nothing_measured_is_untested(regime: str) -> None:
     finding = find(regime)
     assert (finding.state, finding.value) == (State.UNTESTED, None)
     assert finding.evidence
+    assert finding.threshold == REGIMES[regime].threshold, "what would count is said before anything is measured"
+
+
+def test_findings_as_lines_for_people() -> None:
+    """States that are there come first, with figure, threshold and remedy; untested ones stand together by reason."""
+    sick = CASES[0][2](True)  # type: ignore[no-untyped-call]  # a table of lambdas
+    lines = told(detect(Evidence(sick, box())))
+    head, text = lines[0]
+    assert head == "present"
+    for part in ("staging through system memory", "1.4 GB/s by loads", "0.027", "ratio below 0.2", "ForceP2P"):
+        assert part in text
+    assert len([head for head, _ in lines if head == "untested"]) < len(REGIMES) - 1
+    names = ", ".join(text for _, text in lines)
+    assert all(name in names for name in REGIMES)
+
+
+def test_one_noisy_cell_is_no_state_of_the_fabric() -> None:
+    late = Samples("late", 0, Status.OK, latency_us=((100.0,), (10.0,)))
+    even = [Samples(f"even{i}", 0, Status.OK, latency_us=((10.0,), (10.0,))) for i in range(4)]
+    found = {one.regime: one for one in detect(Evidence(topology=box(), samples=[late, *even]))}
+    assert found["entry skew"].state is State.ABSENT
+    assert "late 90%" in found["entry skew"].evidence
+
+
+def test_a_run_folder_is_evidence(tmp_path: Path) -> None:
+    """Its probes, samples and logs; what is damaged is told and leaves its tests untested."""
+    with RunFolder.open(synthetic_run(tmp_path / "run").path) as folder:
+        append_probe(folder.path, bandwidth("copy", "solo", 54.0, (0, 1)))
+        whole = Evidence.of_run(folder)
+        assert (len(whole.probes), whole.fabric, whole.problems) == (1, Fabric.HOST, [])
+        assert len(whole.samples) == len(folder.run.cells)
+        (folder.path / "probes.jsonl").write_text("{")
+        (folder.path / "samples.jsonl").write_text("no JSON\n" * 2)
+        (folder.path / "samples.parquet").unlink()
+        torn = Evidence.of_run(folder)
+    assert (torn.probes, torn.samples) == ([], [])
+    assert len(torn.problems) == 2
 
 
 def test_a_failed_probe_is_no_number() -> None:

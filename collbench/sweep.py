@@ -78,10 +78,12 @@ def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
         args.nproc = earlier.world_size
     machine, algorithms, place = _prepare(args, options, place)
     from collbench.measure.plan import make_plan
+    from collbench.measure.selection import only
 
     plan = make_plan(options, machine, algorithms)
     if earlier is not None:
         _check_same(earlier, machine, plan)
+    plan = only(plan, args.cell if earlier is None else [cell.cell_id for cell in earlier.cells])
     if args.dry_run:
         return _print_plan(plan, machine, options, as_json=args.json)
     return _measure(args, options, machine, plan, place)
@@ -101,7 +103,7 @@ def _check_same(earlier: "Run", machine: "Machine", plan: "Plan") -> None:
     if earlier.world_size != machine.ranks or earlier.fabric != machine.fabric:
         here, there = f"{machine.ranks} ranks on {machine.fabric}", f"{earlier.world_size} on {earlier.fabric}"
         raise InvalidError(f"--resume: the run has {there}, this would be {here}: start a new run")
-    if {c.cell_id for c in earlier.cells} != {c.cell_id for c in plan.cells}:
+    if not {c.cell_id for c in earlier.cells} <= {c.cell_id for c in plan.cells}:
         raise InvalidError("--resume: this release would measure other cells than the run began with: start a new run")
 
 

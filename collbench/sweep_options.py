@@ -15,7 +15,7 @@ __all__ = ["add_arguments", "nccl_paths", "options_of"]
 
 _MOST = 1_000_000
 _ALGORITHMS_HELP = "families (own, symm, nccl, vllm, flashinfer, host, gloo), names or all, by commas"
-_FIXED = ("algorithms", "first", "last", "sizes", "iterations", "dtype", "shuffle", "nccl", "skew", "out")
+_FIXED = ("algorithms", "first", "last", "sizes", "iterations", "dtype", "shuffle", "nccl", "skew", "out", "cell")
 """Options that a run keeps from its beginning."""
 
 _DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloat16"}
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--op", default="sum", help="reduction; default sum")
     add("--launches", type=int, default=1, metavar="N", help="fresh starts of all ranks; 5 give an interval; default 1")
     add("--shuffle", type=int, metavar="SEED", help="measure the cells in an order drawn with this seed")
+    add("--cell", action="append", default=[], metavar="ID", help="only this cell of the plan; may be repeated")
     add("--budget", metavar="TIME", help="end within this time, such as 45s or 5m")
     add("--timeout", default="30s", metavar="TIME", help="longest time for one cell before it is hung; default 30s")
     add("--dry-run", action="store_true", help="list the cells and the estimated time, measure nothing")

@@ -3,7 +3,7 @@
 import fnmatch
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,20 @@ class _Measured:
 
 
 def judge_paired(
-    base: Side, current: Side, rules: Rules, record: Mapping[str, Any] | None = None, *, early: bool = False
+    base: Side,
+    current: Side,
+    rules: Rules,
+    record: Mapping[str, Any] | None = None,
+    *,
+    early: bool = False,
+    settled: Mapping[str, CellVerdict] | None = None,
 ) -> Outcome:
     """Judge launches made in pairs: launch k of one side belongs to launch k of the other.
 
-    Looks that the launches reach are taken in turn; a verdict that was reached at one stands. With fewer launches than
-    the first look there is no verdict, unless `early`, which then checks validity alone.
+    Looks that the launches reach are taken in turn; a verdict that was reached at one stands, and the cell is not
+    tested again. `settled` holds such cells of earlier looks that the sides no longer have, because they were not
+    measured further. With fewer launches than the first look there is no verdict, unless `early`, which then checks
+    validity alone.
     """
     found = examine(base, current, rules, GateMode.PAIRED)
     blocks = min(base.launches, current.launches)
@@ -53,7 +61,7 @@ def judge_paired(
     faults = list(found.faults)
     if not looks and not early:
         faults.append(f"{blocks} of at least {rules.looks[0]} pairs of launches were measured")
-    outcome = _Frame(GateMode.PAIRED, rules, found, base, current, record or {})
+    outcome = _Frame(GateMode.PAIRED, rules, found, base, current, record or {}, settled or {})
     if faults or found.cell_faults or not looks:
         return outcome.invalid(tuple(faults), blocks) if faults or found.cell_faults else outcome.close({}, (), blocks)
     controls, family = _split(found.compared, rules)
@@ -115,6 +123,7 @@ class _Frame:
     base: Side
     current: Side
     record: Mapping[str, Any]
+    settled: Mapping[str, CellVerdict] = field(default_factory=dict)
 
     def invalid(self, faults: tuple[str, ...], blocks: int) -> Outcome:
         """No verdict on any cell; those at fault say why."""
@@ -127,19 +136,20 @@ class _Frame:
 
     def close(self, verdicts: Mapping[str, CellVerdict], faults: tuple[str, ...], blocks: int) -> Outcome:
         """Put all cells together; a control that moved leaves the numbers and takes the verdicts away."""
-        cells = dict(verdicts)
+        cells = {**self.settled, **verdicts}
         for cell_id, reason in self.found.broken.items():
             cells[cell_id] = CellVerdict(cell_id, Verdict.REGRESSED, reason)
         for cell_id, reason in self.found.repaired.items():
             cells[cell_id] = CellVerdict(cell_id, Verdict.IMPROVED, reason)
-        shift = _shift(list(verdicts.values()))
+        shift = _shift([*self.settled.values(), *verdicts.values()])
         if faults:
             cells = {c: replace(v, verdict=Verdict.INVALID, reason=faults[0]) for c, v in cells.items()}
         return self.outcome(cells, faults, blocks, shift)
 
     def order(self) -> list[str]:
-        """All cells but those that are not compared, in the order of the plans."""
-        return [c for c in dict.fromkeys([*self.base.cells, *self.current.cells]) if c not in self.found.not_compared]
+        """All cells but those that are not compared, in the order of the plans; settled ones come first."""
+        ids = dict.fromkeys([*self.settled, *self.base.cells, *self.current.cells])
+        return [c for c in ids if c not in self.found.not_compared]
 
     def outcome(
         self, cells: Mapping[str, CellVerdict], faults: tuple[str, ...], blocks: int, shift: float | None
@@ -169,19 +179,23 @@ class _Frame:
     def paired(
         self, cell_ids: tuple[str, ...], looks: Sequence[int], *, control: bool = False
     ) -> dict[str, CellVerdict]:
-        """Verdicts of one family of cells after the looks taken so far."""
-        if not cell_ids:
-            return {}
+        """Verdicts of one family of cells after the looks taken so far.
+
+        The family keeps its size when some of its cells are settled: Holm counts them with p = 1.
+        """
         levels = dict(zip(self.rules.looks, statistics.spend(self.rules.looks, self.rules.alpha / 2), strict=True))
-        decided: dict[str, CellVerdict] = {}
-        latest: dict[str, CellVerdict] = {}
+        family = len(cell_ids) + (0 if control else len(self.settled))
+        found: dict[str, CellVerdict] = {}
+        still = cell_ids
         for look in looks:
-            data = self.measured(cell_ids, look)
+            if not still:
+                break
+            data = self.measured(still, look)
             ratios = np.log(np.stack(data.current_us)) - np.log(np.stack(data.base_us))
-            level = levels[look]
-            latest = self._verdicts(data, statistics.within_pairs(ratios), level, look, control=control)
-            decided |= {c: v for c, v in latest.items() if c not in decided and v.verdict is not Verdict.INCONCLUSIVE}
-        return latest | decided
+            tests = statistics.within_pairs(ratios)
+            found |= self._verdicts(data, tests, levels[look], look, family - len(still), control=control)
+            still = tuple(c for c in still if found[c].verdict is Verdict.INCONCLUSIVE)
+        return found
 
     def stored(self, cell_ids: tuple[str, ...], why: str, *, control: bool = False) -> dict[str, CellVerdict]:
         """Verdicts of one family against another occasion; `why` says what forbids any."""
@@ -191,7 +205,7 @@ class _Frame:
         sd, sessions = (spread.sd, spread.sessions) if spread is not None and not why else (1.0, 2)
         before, now = ([np.log(one) for one in side] for side in (data.base_us, data.current_us))
         tests = statistics.two_sessions(before, now, sd, sessions)
-        found = self._verdicts(data, tests, level, 0, control=control)
+        found = self._verdicts(data, tests, level, 0, 0, control=control)
         if not why:
             return found
         return {
@@ -203,9 +217,9 @@ class _Frame:
         }  # fmt: skip
 
     def _verdicts(
-        self, data: _Measured, tests: statistics.Tests, level: float, look: int, *, control: bool
+        self, data: _Measured, tests: statistics.Tests, level: float, look: int, settled: int, *, control: bool
     ) -> dict[str, CellVerdict]:
-        slower, faster = statistics.holm(tests.p_slower), statistics.holm(tests.p_faster)
+        slower, faster = statistics.holm(tests.p_slower, settled), statistics.holm(tests.p_faster, settled)
         found = {}
         for i, cell_id in enumerate(data.cell_ids):
             verdict, reason = self._decide(data, tests, i, level, float(slower[i]), float(faster[i]))

@@ -81,13 +81,16 @@ def _student(mean: Array, median: Array, error: Array, freedom: np.float64) -> T
     )
 
 
-def holm(p_values: Array) -> Array:
+def holm(p_values: Array, settled: int = 0) -> Array:
     """Familywise p values over all cells by Holm's step-down rule, shape (cells,).
+
+    `settled` cells more belong to the family without being tested again: they count with p = 1, which is never too
+    small for a cell that is unchanged, so the familywise error of a look stays below its level.
 
     As statsmodels' `multipletests(method="holm")`, which a test holds it to; that one collects garbage at every call.
     """
     order = np.argsort(p_values, kind="stable")
-    steps = p_values[order] * np.arange(p_values.size, 0, -1)
+    steps = p_values[order] * (settled + np.arange(p_values.size, 0, -1))
     adjusted = np.empty_like(p_values)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted

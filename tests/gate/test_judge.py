@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collbench.errors import UsageError
 from collbench.gate.judge import judge_paired, judge_stored
 from collbench.gate.sides import CellData, SessionSpread, Side
-from collbench.gate.verdicts import Outcome, Rules, Verdict
+from collbench.gate.verdicts import CellVerdict, Outcome, Rules, Verdict
 from collbench.results.records import Status
 
 Array = NDArray[np.float64]
@@ -91,6 +91,36 @@ def test_a_verdict_of_an_early_look_stands(make_side: Make, make_noisy: Noisy) -
     outcome = judge_paired(make_side(base), make_side(current), Rules())
 
     assert (outcome.cells[0].verdict, outcome.cells[0].look) == (Verdict.REGRESSED, 8)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000), sd=st.sampled_from([0.01, 0.03, 0.05]), effect=st.floats(0, 0.1))
+def test_measuring_decided_cells_no_further_changes_no_verdict(
+    make_side: Make, make_noisy: Noisy, seed: int, sd: float, effect: float
+) -> None:
+    """Look by look with the decided cells left out, and all launches of all cells at once: the same."""
+    base, current = map(make_side, make_noisy(seed, cells=8, sd=sd, effect=effect))
+    settled: dict[str, CellVerdict] = {}
+    for look in Rules().looks:
+        left = [c for c in base.cells if c not in settled]
+        a, b = (_first(side, left, look) for side in (base, current))
+        outcome = judge_paired(a, b, Rules(), settled=settled)
+        settled = {c.cell_id: c for c in outcome.cells if c.verdict is not Verdict.INCONCLUSIVE}
+        if len(settled) == len(base.cells):
+            break
+
+    whole = judge_paired(base, current, Rules())
+    found = {cell.cell_id: cell for cell in outcome.cells}
+    assert found == {cell.cell_id: cell for cell in whole.cells}
+    assert outcome.shift == whole.shift
+
+
+def _first(side: Side, cells: list[str], launches: int) -> Side:
+    kept = {
+        c: replace(side.cells[c], medians_us=side.cells[c].medians_us[:launches], iterations=(100,) * launches)
+        for c in cells
+    }
+    return replace(side, cells=kept, launches=launches)
 
 
 def test_a_common_movement_is_called_a_shift(make_side: Make, make_noisy: Noisy) -> None:

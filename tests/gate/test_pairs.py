@@ -30,11 +30,14 @@ value = lambda name: words[words.index(name) + 1]
 with (here / "calls.txt").open("a") as log:
     log.write(json.dumps([os.environ.get("COLLBENCH_SIDE", ""), words]) + "\\n")
 if "--help" in words:
-    sys.exit(print("--shuffle"))
+    sys.exit(print("[--shuffle SEED] --shuffle SEED" + ("" if os.environ.get("COLLBENCH_OLD") else "  --cell ID")))
 cells = [Cell(name, Call(65536, 2, dtype="float32"), Mode.EAGER, 1) for name in ("invented_a", "invented_b")]
 side = os.environ.get("COLLBENCH_SIDE", "")
 if side == "other":
     cells = cells[:1]
+if "--cell" in words:
+    named = [words[i + 1] for i, word in enumerate(words) if word == "--cell"]
+    cells = [cell for cell in cells if cell.cell_id in named]
 if "--dry-run" in words:
     print(json.dumps({"seconds": 1, "rows": [cell.row() for cell in cells]}))
     sys.exit(0)
@@ -47,8 +50,10 @@ machine = host_machine(2)
 run = Run("x", "2026", ("x",), "0", machine.fabric, 2, 1, tuple(cells), machine.as_dict(), finished="2026")
 with RunFolder.create(value("--out"), run) as folder:
     for i, cell in enumerate(cells):
-        us = 50.0 * (1.2 if side == "slow" and i == 0 else 1.0)
-        if side == "crashes" and i == 0:
+        first = cell.algorithm == "invented_a"
+        us = 50.0 * (1.2 if side == "slow" and first else 1.0)
+        us *= 1.3 if side == "wobbles" and first and launch % 8 in (2, 7) else 1.0
+        if side == "crashes" and first:
             folder.append(Samples(cell.cell_id, 0, Status.CRASHED, "rank 1 was ended by SIGSEGV"))
         else:
             folder.append(synthetic_samples(cell, us, iterations=40, noise=0.02, seed=2 * launch + i))
@@ -94,6 +99,31 @@ def test_it_stops_at_the_first_look_that_decides(fake: Callable[[str], str], tmp
 
     assert outcome.blocks == 5
     assert outcome.verdict is Verdict.OK
+
+
+def test_decided_cells_are_not_measured_again(fake: Callable[[str], str], tmp_path: Path) -> None:
+    """The steady cell is OK at the first look; only the other one is launched until the last."""
+    outcome = gate(fake("base"), fake("wobbles"), tmp_path / "out", looks=(6, 10))
+
+    steady, wobbly = sorted(outcome.cells, key=lambda cell: len(cell.base_us))
+    assert (steady.cell_id.split("/")[1], steady.verdict, steady.look, len(steady.base_us)) == (
+        "invented_b", Verdict.OK, 6, 6,
+    )  # fmt: skip
+    assert (len(wobbly.base_us), len(wobbly.current_us)) == (10, 10)
+    assert outcome.record["cells_per_block"] == [2] * 6 + [1] * 4
+    named = [words.count("--cell") for _, words in calls(tmp_path) if "--out" in words]
+    assert named == [0] * 12 + [1] * 8
+
+
+def test_a_side_that_cannot_leave_cells_out_measures_all(
+    fake: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = fake("wobbles").replace("cmd:env ", "cmd:env COLLBENCH_OLD=1 ")
+
+    outcome = gate(fake("base"), old, tmp_path / "out", looks=(6, 10))
+
+    assert outcome.record["cells_per_block"] == [2] * 10
+    assert not any("--cell" in words for _, words in calls(tmp_path))
 
 
 def test_a_cell_that_crashes_in_the_candidate_is_a_regression(fake: Callable[[str], str], tmp_path: Path) -> None:

@@ -19,6 +19,13 @@ def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
     np.testing.assert_allclose(statistics.holm(np.array(p_values)), expected, rtol=1e-12, atol=1e-300)
 
 
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(0, 40))
+def test_settled_cells_count_with_p_one(p_values: list[float], settled: int) -> None:
+    expected = multipletests([*p_values, *[1.0] * settled], method="holm")[1][: len(p_values)]
+
+    np.testing.assert_allclose(statistics.holm(np.array(p_values), settled), expected, rtol=1e-12, atol=1e-300)
+
+
 def test_pairs_are_tested_as_scipy_does() -> None:
     ratios = np.random.default_rng(3).normal(0.01, 0.02, (5, 12))
 

@@ -8,7 +8,7 @@ from collbench.report.series import LEAST_LAUNCHES, Panel, Point, Series
 from collbench.results.records import Fabric
 from collbench.units import format_bytes, format_us
 
-__all__ = ["TIE", "Lead", "cautions", "finding", "headline", "leads", "tie_rule"]
+__all__ = ["TIE", "Lead", "cautions", "finding", "headline", "leaders", "leads", "rank", "tie_rule"]
 
 TIE = 1.05
 """Ratio of medians below which two algorithms of a run without intervals are called tied: launches of the same binary
@@ -51,6 +51,15 @@ def leads(panel: Panel) -> list[Lead]:
     return found
 
 
+def leaders(found: Sequence[Lead]) -> list[str]:
+    """Who leads at each size: one stays while tied with a faster one, so that noise makes no change of leader."""
+    names: list[str] = []
+    for lead in found:
+        stays = bool(names) and names[-1] in lead.ties
+        names.append(names[-1] if stays else lead.best.name)
+    return names
+
+
 def _tied(best: Point, other: Point) -> bool:
     ours, theirs = best.spread.interval_us, other.spread.interval_us
     if ours is not None and theirs is not None:
@@ -66,7 +75,12 @@ def tie_rule(launches: int) -> str:
 
 def headline(panels: Sequence[Panel]) -> Panel | None:
     """The panel of the page's first sentence: captured and chained, as a decode step runs, where it is there."""
-    return min(panels, key=lambda p: _RANKED.get((p.mode, p.cadence), len(_RANKED)), default=None)
+    return min(panels, key=rank, default=None)
+
+
+def rank(panel: Panel) -> int:
+    """Place among the panels of a page."""
+    return _RANKED.get((panel.mode, panel.cadence), len(_RANKED))
 
 
 def finding(panel: Panel, *, times: bool = True) -> str:
@@ -92,12 +106,9 @@ class _Span:
 
 
 def _spans(panel: Panel) -> list[_Span]:
-    """Neighbouring sizes with one leader, who stays while tied with a faster one: noise makes no change of leader."""
-    names: list[str] = []
+    """Neighbouring sizes with one leader."""
     found = leads(panel)
-    for lead in found:
-        stays = bool(names) and names[-1] in lead.ties
-        names.append(names[-1] if stays else lead.best.name)
+    names = leaders(found)
     curves = {one.name: one for one in panel.series}
     pairs = [(name, curves[name].at(lead.bytes)) for name, lead in zip(names, found, strict=True)]
     grouped = [

@@ -1,62 +1,77 @@
 """Draws a panel: latency over message size, both logarithmic."""
 
-import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from collbench.report.series import Panel, Series
-from collbench.units import format_bytes
+from collbench.report.canvas import COLOURS, CURVES, FLOOR, GRID, INK, MARKERS, MUTED, Key, glyph, sheet
+from collbench.report.series import Panel, Point, Series
+from collbench.results.intervals import LEAST_LAUNCHES
+from collbench.units import format_bytes, format_us
 
-__all__ = ["COLOURS", "MARKERS", "MOST_CURVES", "draw", "glyph", "style_of"]
+__all__ = ["COLOURS", "MARKERS", "MOST_CURVES", "draw", "floor_line", "glyph", "key_of", "style_of", "titles"]
 
 MOST_CURVES = 12
 """Curves of one figure: as many as there are colours and markers; of the 13th algorithm the pairs are shifted."""
-
-MARKERS = "os^DvPX<>ph*"
-_INK, _MUTED, _GRID, _FLOOR = "#000001", "#000002", "#000003", "#000004"
-_CURVES = tuple(f"#0000{16 + i:02x}" for i in range(12))
-COLOURS: Mapping[str, str] = {
-    _INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--line)", _FLOOR: "var(--floor)",
-    **{colour: f"var(--c{i})" for i, colour in enumerate(_CURVES)},
-}  # fmt: skip
-"""Stand-ins that are drawn with, and the page's variables that take their place."""
 
 _MOST_TICKS = 9
 
 
 def style_of(one: Series) -> tuple[int, str]:
     """Number of a curve's colour, and its marker."""
-    turn, number = divmod(one.index, len(_CURVES))
+    turn, number = divmod(one.index, len(CURVES))
     return number, MARKERS[(number + turn) % len(MARKERS)]
+
+
+def key_of(one: Series) -> Key:
+    """Its entry in a legend."""
+    number, marker = style_of(one)
+    return Key(one.name, number, glyph(marker))
 
 
 def draw(panel: Panel, shown: Sequence[Series]) -> str:
     """SVG of some curves: medians with the middle half of the iterations, prediction dashed, floor shaded."""
-    import matplotlib as mpl
-    import seaborn as sns
-    from matplotlib.figure import Figure
+    return sheet(partial(_paint, panel, shown), (7.4, 4.3))
 
-    settings: Any = {
-        "svg.hashsalt": "collbench", "svg.fonttype": "none", "svg.id": None, "font.size": 10, "axes.linewidth": 0.8,
-        "axes.edgecolor": _MUTED, "text.color": _INK, "xtick.color": _MUTED, "ytick.color": _MUTED,
-        "axes.facecolor": "none", "path.simplify": False,
-    }  # fmt: skip
-    with sns.axes_style("ticks"), mpl.rc_context(settings):
-        figure = Figure(figsize=(7.4, 4.3))
-        axes = figure.add_axes((0.085, 0.085, 0.9, 0.89))
-        _curves(axes, shown)
-        _axes(axes, panel, shown)
-        sns.despine(ax=axes)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return buffer.getvalue()
+
+def _paint(panel: Panel, shown: Sequence[Series], figure: Any) -> None:  # noqa: ANN401 - matplotlib has no types
+    axes = figure.add_axes((0.085, 0.085, 0.9, 0.89))
+    _curves(axes, shown)
+    _axes(axes, panel, shown)
+
+
+def titles(shown: Sequence[Series]) -> dict[str, list[str]]:
+    """What each drawn point says, by the id of its curve's points: exact numbers."""
+    found = {}
+    for number, one in enumerate(shown):
+        for hollow in (False, True):
+            some = [point for point in one.points if point.plausible is not hollow]
+            found[_points_id(number, hollow=hollow)] = [_title(one, point) for point in some]
+    return found
+
+
+def _points_id(number: int, *, hollow: bool) -> str:
+    return f"points{number}{'h' if hollow else ''}"
+
+
+def _title(one: Series, point: Point) -> str:
+    low, high = format_us(point.spread.low_us), format_us(point.spread.high_us)
+    parts = [f"{one.name}, {point.bytes} bytes: {format_us(point.p50_us)} us", f"middle half {low} to {high}"]
+    if point.spread.interval_us:
+        parts.append("95 % interval {} to {}".format(*map(format_us, point.spread.interval_us)))
+    for word, value in (("p99", point.p99_us), ("predicted", point.predicted_us), ("floor", point.floor_us)):
+        parts += [f"{word} {format_us(value)}"] if value is not None else []
+    count = len(point.spread.medians)
+    if 0 < count < LEAST_LAUNCHES:
+        parts.append(f"no interval: {'one launch' if count == 1 else f'{count} launches'}")
+    return ", ".join([*parts, *point.flags])
 
 
 def _curves(axes: Any, shown: Sequence[Series]) -> None:  # noqa: ANN401 - matplotlib has no types
-    for one in reversed(shown):
+    for place, one in reversed(list(enumerate(shown))):
         number, marker = style_of(one)
-        colour, x = _CURVES[number], [p.bytes for p in one.points]
+        colour, x = CURVES[number], [p.bytes for p in one.points]
         low, high = [p.spread.low_us for p in one.points], [p.spread.high_us for p in one.points]
         axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
         axes.plot(x, [p.p50_us for p in one.points], color=colour, linewidth=1.5, zorder=3)
@@ -66,6 +81,7 @@ def _curves(axes: Any, shown: Sequence[Series]) -> None:  # noqa: ANN401 - matpl
             axes.plot(
                 [p.bytes for p in some], [p.p50_us for p in some], linestyle="none", marker=marker, markersize=5.5,
                 color=colour, markerfacecolor=face, markeredgewidth=1.0 if hollow else 0.0, zorder=4,
+                gid=_points_id(place, hollow=hollow),
             )  # fmt: skip
         told = [(p.bytes, p.predicted_us) for p in one.points if p.predicted_us is not None]
         if told:
@@ -91,9 +107,9 @@ def _axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:  # noqa: AN
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most / least < 1000 else (1.0,)))  # noqa: PLR2004 - decades
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.tick_params(which="major", length=4, labelcolor=_INK)
+    axes.tick_params(which="major", length=4, labelcolor=INK)
     axes.tick_params(which="minor", length=2)
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     _floor(axes, panel, least)
 
@@ -101,8 +117,8 @@ def _axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:  # noqa: AN
 def _floor(axes: Any, panel: Panel, least: float) -> None:  # noqa: ANN401 - matplotlib has no types
     floors = floor_line(panel)
     if floors and max(floors.values()) > least:
-        axes.fill_between(list(floors), [least / 10] * len(floors), list(floors.values()), color=_FLOOR, linewidth=0)
-        axes.plot(list(floors), list(floors.values()), color=_MUTED, linewidth=1.0, linestyle=":")
+        axes.fill_between(list(floors), [least / 10] * len(floors), list(floors.values()), color=FLOOR, linewidth=0)
+        axes.plot(list(floors), list(floors.values()), color=MUTED, linewidth=1.0, linestyle=":")
 
 
 def floor_line(panel: Panel) -> dict[int, float]:
@@ -113,14 +129,3 @@ def floor_line(panel: Panel) -> dict[int, float]:
             if point.floor_us is not None:
                 found[point.bytes] = min(point.floor_us, found.get(point.bytes, point.floor_us))
     return dict(sorted(found.items()))
-
-
-def glyph(marker: str) -> str:
-    """Outline of a marker as SVG path data in a box from -6 to 6."""
-    from matplotlib.markers import MarkerStyle
-    from matplotlib.transforms import Affine2D
-
-    style = MarkerStyle(marker)
-    path = style.get_path().transformed(style.get_transform() + Affine2D().scale(9, -9))
-    rings: Any = path.to_polygons(closed_only=True)
-    return "".join("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in ring) + "Z" for ring in rings)

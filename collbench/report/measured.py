@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from collbench.algorithms.predictions import predictions_of
-from collbench.report import answer, figure
+from collbench.report import answer, crossings, figure
+from collbench.report.canvas import Drawn, Table
+from collbench.report.gain import gains, sentence, usual
 from collbench.report.series import Panel, Series, panels, spreads
 from collbench.report.svg import Styles, inline
 from collbench.results.records import Run, Samples
@@ -20,11 +22,12 @@ _MOST_NAMES = 3
 def measured(run: Run, samples: Sequence[Samples], floors: Mapping[str, float], styles: Styles) -> dict[str, Any]:
     """Rows, and the parts of the page that come from them, ready for the template."""
     rows = make_rows(run, samples, floors, predictions_of(run))
-    found = panels(rows, spreads(samples))
+    found = sorted(panels(rows, spreads(samples)), key=answer.rank)
     best = answer.headline(found)
     ok = [row for row in rows if row["status"] == "ok"]
     noisy = sum("noisy" in row["flags"] for row in ok)
     launches = min((row["launches"] for row in ok), default=0)
+    found_leads = answer.leads(best) if best else []
     return {
         "rows": rows,
         "headline": answer.finding(best, times=False) if best else "No cell ended ok: there is nothing to compare.",
@@ -32,9 +35,11 @@ def measured(run: Run, samples: Sequence[Samples], floors: Mapping[str, float], 
         "headline_times": answer.finding(best) if best else "",
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
         "cautions": answer.cautions(run.fabric, launches, noisy, len(ok), finished=bool(run.finished)),
+        "gain": sentence(best, found_leads, run.fabric) if best else "",
+        "fastest": _fastest(best, found_leads) if best else None,
         "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches),
         "figures": [entry for index, panel in enumerate(found) for entry in _figures(panel, f"f{index}", styles)],
-    }  # fmt: skip
+    } | crossings.told(found)  # fmt: skip
 
 
 def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
@@ -42,6 +47,27 @@ def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
     for row in rows:
         counts[row["status"]] = counts.get(row["status"], 0) + 1
     return list(counts.items())
+
+
+def _fastest(panel: Panel, leads: Sequence[answer.Lead]) -> Table:
+    """The answer per size, in the mode of the page's first sentence."""
+    gained, other = gains(panel, leads), usual(panel)
+    against = [(f"against {other.name}", False)] if other and gained else []
+    columns = [("bytes", True), ("fastest", False), ("us", True), ("tied with it", False), ("next", False), *against]
+    lines = []
+    for lead in leads:
+        cell = _lead(lead) or {}
+        told = gained.get(lead.bytes)
+        name = cell["name"] + (f" ({cell['flags']})" if cell["flags"] else "")
+        line = [
+            format_bytes(lead.bytes),
+            name,
+            cell["time"].replace(" us", ""),
+            cell["ties"].removeprefix("tied with "),
+        ]
+        line += [cell["next"].removeprefix("next: ")]
+        lines.append([*line, told.words if told else "is the fastest"] if against else line)
+    return Table(f"Fastest per size: {panel.title}", columns, lines)
 
 
 def _leads(found: Sequence[Panel]) -> dict[str, Any]:
@@ -69,40 +95,37 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _figures(panel: Panel, prefix: str, styles: Styles) -> list[dict[str, Any]]:
+def _figures(panel: Panel, prefix: str, styles: Styles) -> list[Drawn]:
     count = math.ceil(len(panel.series) / figure.MOST_CURVES)
     each = math.ceil(len(panel.series) / count)
     starts = range(0, len(panel.series), each)
     return [_figure(panel, panel.series[i : i + each], f"{prefix}p{i}-", styles, (i, len(starts))) for i in starts]
 
 
-def _figure(
-    panel: Panel, shown: Sequence[Series], prefix: str, styles: Styles, part: tuple[int, int]
-) -> dict[str, Any]:
+def _figure(panel: Panel, shown: Sequence[Series], prefix: str, styles: Styles, part: tuple[int, int]) -> Drawn:
     first, count = part
     finding = answer.finding(panel)
     last = first + len(shown)
     which = f", curves {first + 1} to {last} of {len(panel.series)}" if count > 1 else ""
     if first:
         finding = f"Slower ones, with {_range(shown)}."
-    svg, _ = inline(figure.draw(panel, shown), prefix, styles, f"{panel.title}. {finding}")
+    svg, _ = inline(figure.draw(panel, shown), prefix, styles, f"{panel.title}. {finding}", figure.titles(shown))
     sizes = sorted({point.bytes for one in shown for point in one.points})
-    return {
-        "title": panel.title + which, "finding": finding, "svg": svg,
-        "legend": [_legend(one) for one in shown], "sizes": [format_bytes(size) for size in sizes],
-        "lines": [(one.name, [_value(one, size) for size in sizes]) for one in shown], "note": _note(panel, shown),
-    }  # fmt: skip
+    table = Table(
+        f"p50_us by bytes, {panel.title}{which}",
+        [("algorithm", False), *((format_bytes(size), True) for size in sizes)],
+        [[one.name, *(_value(one, size) for size in sizes)] for one in shown],
+    )
+    return Drawn(
+        panel.title + which, finding, svg, table, _note(panel, shown), [figure.key_of(one) for one in shown],
+        x="bytes per rank, logarithmic", y="microseconds per call, logarithmic",
+    )  # fmt: skip
 
 
 def _range(shown: Sequence[Series]) -> str:
     slowest = max((point for one in shown for point in one.points), key=lambda point: point.p50_us)
     quickest = min((point for one in shown for point in one.points), key=lambda point: point.p50_us)
     return f"{format_us(quickest.p50_us)} us to {format_us(slowest.p50_us)} us"
-
-
-def _legend(one: Series) -> dict[str, Any]:
-    number, marker = figure.style_of(one)
-    return {"name": one.name, "colour": number, "glyph": figure.glyph(marker)}
 
 
 def _value(one: Series, size: int) -> str:

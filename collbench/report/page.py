@@ -24,8 +24,8 @@ def build(path: str | Path) -> str:
         InvalidError: not a run, one of a newer schema, or one without samples.
     """
     from collbench.report import tables
+    from collbench.report.canvas import COLOURS
     from collbench.report.compatibility import compatibility
-    from collbench.report.figure import COLOURS
     from collbench.report.launching import launching
     from collbench.report.measured import measured
     from collbench.report.surroundings import surroundings

@@ -21,11 +21,12 @@ _TITLE = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Middle half of a cell's folds in us, and the 95 % interval of its median where there are launches enough."""
+    """Middle half of a cell's folds in us, the 95 % interval of its median, and the medians of its launches."""
 
     low_us: float
     high_us: float
     interval_us: tuple[float, float] | None = None
+    medians: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Point:
     floor_us: float | None
     predicted_us: float | None
     flags: tuple[str, ...]
+    p99_us: float | None = None
 
     @property
     def plausible(self) -> bool:
@@ -104,7 +106,8 @@ def spreads(samples: Iterable[Samples]) -> dict[str, Spread]:
 
 def _spread(parts: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> Spread:
     low, high = np.quantile(np.concatenate(parts), (0.25, 0.75))
-    return Spread(float(low), float(high), interval_of_medians([float(np.median(part)) for part in parts]))
+    medians = tuple(float(np.median(part)) for part in parts)
+    return Spread(float(low), float(high), interval_of_medians(medians), medians)
 
 
 def panels(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> list[Panel]:
@@ -151,8 +154,9 @@ def _curves(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> 
 
 def _point(row: Mapping[str, Any], spread: Mapping[str, Spread]) -> Point:
     return Point(
-        row["bytes"], row["p50_us"], spread[row["cell_id"]], row["floor_us"], row["predicted_us"], tuple(row["flags"])
-    )
+        row["bytes"], row["p50_us"], spread[row["cell_id"]], row["floor_us"], row["predicted_us"], tuple(row["flags"]),
+        row["p99_us"],
+    )  # fmt: skip
 
 
 def _slowness(series: Sequence[Series]) -> Any:  # noqa: ANN401 - a sort key

@@ -1,8 +1,10 @@
 """Prepares an SVG for a page: no style attributes, no ids that meet others', colours by CSS variable."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from collbench.results.summary import clean
 
 __all__ = ["Styles", "inline"]
 
@@ -39,11 +41,14 @@ class Styles:
         return "\n".join(f".{name}{{{kept}}}" for kept, name in self._names.items())
 
 
-def inline(text: str, prefix: str, styles: Styles, label: str = "") -> tuple[str, str]:
+def inline(
+    text: str, prefix: str, styles: Styles, label: str = "", titles: Mapping[str, Sequence[str]] | None = None
+) -> tuple[str, str]:
     """SVG to be put into HTML, and the content of its own style sheets, which the caller scopes.
 
     Ids and what points at them get the prefix. With a `label`, which screen readers read out, the size is left to the
-    page; else the picture has both of its own.
+    page; else the picture has both of its own. `titles` names by id what each point of a curve says when it is pointed
+    at, or the one text of a shape.
 
     Raises:
         xml.etree.ElementTree.ParseError: not XML.
@@ -61,6 +66,8 @@ def inline(text: str, prefix: str, styles: Styles, label: str = "") -> tuple[str
                 sheets.append(child.text or "")
             if name in _DROPPED or name == "style":
                 parent.remove(child)
+    for element in list(root.iter()):
+        _entitle(element, (titles or {}).get(element.get("id", ""), ()))
     for element in root.iter():
         _rewrite(element, prefix, styles)
     if label:
@@ -71,6 +78,18 @@ def inline(text: str, prefix: str, styles: Styles, label: str = "") -> tuple[str
 
 def _local(tag: Any) -> str:  # noqa: ANN401 - ElementTree has functions as tags of comments
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+
+
+def _entitle(element: Any, texts: Sequence[str]) -> None:  # noqa: ANN401 - Element
+    """One title per point, which matplotlib draws as `use`, or the one title of what has no points."""
+    from xml.etree import ElementTree as ET
+
+    points = [one for one in element.iter() if _local(one.tag) == "use"] or [element]
+    if len(points) == len(texts):
+        for point, text in zip(points, texts, strict=True):
+            title = ET.Element("title")
+            title.text = clean(text)
+            point.insert(0, title)
 
 
 def _rewrite(element: Any, prefix: str, styles: Styles) -> None:  # noqa: ANN401 - Element

@@ -1,0 +1,97 @@
+"""How much the choice is worth against what runs where nobody chooses: NCCL on GPUs, gloo on processors."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collbench.report.answer import Lead
+from collbench.report.series import LEAST_LAUNCHES, Panel, Point, Series
+from collbench.results.records import Fabric
+from collbench.units import format_bytes, format_us
+
+__all__ = ["DECODE_BYTES", "Gain", "gain", "gains", "sentence", "usual"]
+
+DECODE_BYTES = 14336
+"""Of one token of a large model; the sentence is about the measured size nearest to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Time of `other` over that of the fastest, with its 95 % interval from launches where there are enough."""
+
+    bytes: int
+    best: str
+    best_us: float
+    other: str
+    other_us: float
+    interval: tuple[float, float] | None
+
+    @property
+    def ratio(self) -> float:
+        """Above 1: the fastest one is that many times as fast."""
+        return self.other_us / self.best_us
+
+    @property
+    def words(self) -> str:
+        """`5.1x [4.9, 5.3]`."""
+        span = "" if self.interval is None else f" [{self.interval[0]:.2f}, {self.interval[1]:.2f}]"
+        return f"{self.ratio:.2f}x{span}"
+
+
+def usual(panel: Panel) -> Series | None:
+    """What runs where nobody chooses: `nccl_auto`, else NCCL's fastest setting here, else gloo; None without them."""
+    by_family = [[s for s in panel.series if s.algorithm.startswith(word)] for word in ("nccl_auto", "nccl_", "gloo")]
+    return next((some[0] for some in by_family if some), None)
+
+
+def gains(panel: Panel, leads: Sequence[Lead]) -> dict[int, Gain]:
+    """By size, where the usual algorithm has a time and is not itself the fastest."""
+    other = usual(panel)
+    if other is None:
+        return {}
+    found = {lead.bytes: gain(lead, other) for lead in leads if lead.best is not other}
+    return {size: one for size, one in found.items() if one is not None}
+
+
+def gain(lead: Lead, other: Series) -> Gain | None:
+    """At one size; None where `other` has no believable time there."""
+    point = other.at(lead.bytes)
+    if point is None or not point.plausible:
+        return None
+    interval = _interval(lead.point, point)
+    return Gain(lead.bytes, lead.best.name, lead.point.p50_us, other.name, point.p50_us, interval)
+
+
+def _interval(best: Point, other: Point) -> tuple[float, float] | None:
+    """Welch's, on the logarithms of the launches' medians."""
+    ours, theirs = best.spread.medians, other.spread.medians
+    if min(len(ours), len(theirs)) < LEAST_LAUNCHES:
+        return None
+    logs = np.log(theirs), np.log(ours)
+    if max(float(one.std()) for one in logs) == 0.0:
+        return None
+    from scipy.stats import ttest_ind
+
+    span = ttest_ind(*logs, equal_var=False).confidence_interval(0.95)
+    return math.exp(float(span.low)), math.exp(float(span.high))
+
+
+def sentence(panel: Panel, leads: Sequence[Lead], fabric: Fabric) -> str:
+    """What a manager reads, at the size nearest to a decode step's."""
+    other = usual(panel)
+    if other is None:
+        return "" if fabric is Fabric.HOST else "NCCL was not measured in this mode, so there is no gain to tell."
+    found = gains(panel, leads)
+    if not found:
+        return f"{other.name} is the fastest itself wherever it was measured: there is nothing to gain over it."
+    size = min(found, key=lambda size: abs(math.log(size / DECODE_BYTES)))
+    one = found[size]
+    times = f"{format_us(one.best_us)} us and {one.other} {format_us(one.other_us)} us"
+    text = f"At {format_bytes(size)} {one.best} takes {times}: {one.words.replace('x', ' times as fast', 1)}"
+    if len(found) == 1:
+        return f"{text}."
+    least, most = min(found.values(), key=lambda g: g.ratio), max(found.values(), key=lambda g: g.ratio)
+    span = f"{least.ratio:.2f}x at {format_bytes(least.bytes)} to {most.ratio:.2f}x at {format_bytes(most.bytes)}"
+    return f"{text}; over all sizes {span}."

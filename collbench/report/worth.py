@@ -1,7 +1,7 @@
 """What the choice of an algorithm is worth per decode step, and the numbers that the page's calculator works with."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from collbench.errors import CollbenchError
@@ -10,10 +10,11 @@ from collbench.results.intervals import NO_INTERVAL
 from collbench.results.records import Collective, Fabric, Run, Samples
 from collbench.results.summary import clean
 from collbench.units import format_us
-from collbench.workload import RunTimes, Workload, advise, find, load
+from collbench.workload import ModelTimes, RunTimes, Workload, advise, find, load
 from collbench.workload.advice import CAUTION, Advice, Step
+from collbench.workload.times import CallTime, Times
 
-__all__ = ["WORKLOAD", "worth"]
+__all__ = ["WORKLOAD", "predicted_worth", "worth"]
 
 WORKLOAD = "moe-61-decode"
 _DEFAULTS = ("nccl_auto", "nccl_ring_ll", "gloo")
@@ -30,6 +31,23 @@ def worth(run: Run, samples: Sequence[Samples]) -> dict[str, Any]:
     """
     try:
         times = RunTimes(run, samples)
+    except CollbenchError:
+        return {"worth": None}
+    return _worth(times, lambda name: times.curve(name, Collective.ALL_REDUCE))
+
+
+def predicted_worth(times: ModelTimes, sizes: Sequence[int]) -> dict[str, Any]:
+    """The same by the model on a topology; the calculator gets times at these sizes."""
+
+    def curve(name: str) -> Mapping[int, CallTime]:
+        told = {size: times.at(name, Collective.ALL_REDUCE, size) for size in sizes}
+        return {size: time for size, time in told.items() if time is not None}
+
+    return _worth(times, curve)
+
+
+def _worth(times: Times, curve: Callable[[str], Mapping[int, CallTime]]) -> dict[str, Any]:
+    try:
         workload = load(find(WORKLOAD))
         only_one = Workload(
             workload.name, workload.summary, (1,), workload.calls, workload.other_us, workload.other_us_per_sequence
@@ -40,7 +58,7 @@ def worth(run: Run, samples: Sequence[Samples]) -> dict[str, Any]:
     steps = list(advice.steps)
     return {"worth": {
         "sentence": _sentence(workload, advice), "lines": [_line(step) for step in steps[:_MOST_LINES]],
-        "note": _note(workload, advice, steps), "caution": f"{CAUTION}.", "data": _data(times, steps[:_MOST_LINES]),
+        "note": _note(workload, advice, steps), "caution": f"{CAUTION}.", "data": _data(steps[:_MOST_LINES], curve),
         "settings": [(one.text, f"{one.where} {one.release}", one.note) for one in advice.settings],
         "servable": clean(advice.servable), "best": clean(advice.steps[0].algorithm), "fields": _fields(workload),
     }}  # fmt: skip
@@ -51,8 +69,9 @@ def _sentence(workload: Workload, advice: Advice) -> str:
     (calls,) = workload.calls
     best = advice.steps[0]
     size = workload.bytes_of(calls, 1)
+    by = "By the model, the" if advice.source == "model" else "The"
     start = (
-        f"The {calls.count} all-reduces of {size} bytes of a decode step take {_ms(best.comm_us)} ms with "
+        f"{by} {calls.count} all-reduces of {size} bytes of a decode step take {_ms(best.comm_us)} ms with "
         f"{clean(best.algorithm)}"
     )
     other = next((step for name in _DEFAULTS for step in advice.steps if step.algorithm == name), None)
@@ -71,6 +90,7 @@ def _note(workload: Workload, advice: Advice, steps: Sequence[Step]) -> str:
     hows = dict.fromkeys(step.how for step in steps if step.how)
     parts += [f"Times {how} are taken as linear in the bytes." for how in hows]
     parts.append(
+        "Brackets: the model's nominal 90 %." if advice.source == "model" else
         f"{NO_INTERVAL[0].upper()}{NO_INTERVAL[1:]}." if advice.launches == 1 else "Brackets: 95 %, from launches."
         if all(step.interval_us for step in steps) else f"No interval: {advice.launches} launches."
     )  # fmt: skip
@@ -103,12 +123,10 @@ def _fields(workload: Workload) -> list[dict[str, Any]]:
     ]
 
 
-def _data(times: RunTimes, steps: Sequence[Step]) -> str:
+def _data(steps: Sequence[Step], curve: Callable[[str], Mapping[int, CallTime]]) -> str:
     """Curves as JSON that may stand inside a script element: no character of it can end the element."""
     curves: Mapping[str, Any] = {
-        public(step.algorithm): [
-            [size, round(time.us, 3)] for size, time in times.curve(step.algorithm, Collective.ALL_REDUCE).items()
-        ]
+        public(step.algorithm): [[size, round(time.us, 3)] for size, time in curve(step.algorithm).items()]
         for step in steps
     }
     text = json.dumps(curves, separators=(",", ":"), sort_keys=True)

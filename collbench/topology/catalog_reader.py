@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from collbench.results.records import SCHEMA
+from collbench.topology.gpus import PEER_ACCESS
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology, TopologyError
 from collbench.topology.toml_table import Document, Table
 
@@ -16,7 +17,8 @@ NODE_TABLES: Mapping[str, NodeKind] = {
 }  # fmt: skip
 """Table of each kind of node, in the order in which the nodes of a topology stand."""
 
-ATTRIBUTES = ("model", "busid", "numa", "cores", "vendor", "device", "acs", "chip", "host")
+_PEERS = ("peer_access", "peer_access_source")
+ATTRIBUTES = ("model", "busid", "numa", "cores", "vendor", "device", "acs", "chip", "host", *_PEERS)
 """Facts that a node may carry as keys; others go into its table `attributes`."""
 
 NUMBERS: Mapping[str, str] = {"speed": "speed", "capacity_gbps": "capacity", "latency_us": "latency"}
@@ -73,6 +75,8 @@ def _check_schema(top: Table) -> None:
 def _nodes(name: str, row: Table, top: Table) -> Iterator[Node]:
     row.only(("id", "count", *ATTRIBUTES, "attributes"))
     attributes = _attributes(row)
+    if set(_PEERS) & set(attributes):
+        attributes |= _peer_access(name, row)
     for node_id in _node_ids(name, row, top):
         yield Node(node_id, NODE_TABLES[name], attributes)
 
@@ -101,6 +105,18 @@ def _attributes(row: Table) -> dict[str, str]:
         if key in {"id", "kind"}:
             raise row.error("attributes", f"attribute {key!r}: the name is taken by the node itself")
     return {key: str(value) for key, value in found.items()}
+
+
+def _peer_access(name: str, row: Table) -> dict[str, str]:
+    """Whether GPUs map each other's memory, and who says so: a fact that decides which algorithms run at all."""
+    if name != "gpus":
+        raise row.error("peer_access", f"[[{name}]]: peer_access is a fact of GPUs")
+    state, source = row.text("peer_access"), _cited(row, "peer_access_source")
+    if state not in PEER_ACCESS:
+        raise row.error("peer_access", f"peer_access {state!r}: expected one of {', '.join(PEER_ACCESS)}")
+    if not has_basis(source):
+        raise row.error("peer_access_source", f"peer_access_source {source[:60]!r}: begin it with one of {_either()}")
+    return dict(zip(_PEERS, (state, source), strict=True))
 
 
 def _expand(row: Table, key: str, pattern: str) -> list[str]:

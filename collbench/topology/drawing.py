@@ -7,6 +7,7 @@ from collbench.topology import drawing_shapes as shapes
 from collbench.topology import words
 from collbench.topology.drawing_layout import Box, Join, arrange
 from collbench.topology.drawing_style import LEGEND, STYLE
+from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import LinkKind, NodeKind, Topology
 
 __all__ = ["svg"]
@@ -39,6 +40,7 @@ class _Picture:
         seed = repr((topology.as_json(), sorted(highlight)))
         self.prefix = shapes.safe_id(prefix) or f"cbt-{hashlib.sha256(seed.encode()).hexdigest()[:8]}"
         self.kinds: set[str] = set()
+        self.notes: list[str] = []
         lines = {
             (link.src, link.dst): shapes.label_of(Join(link.src, link.dst, (link,), ())) for link in topology.links
         }
@@ -174,8 +176,9 @@ class _Picture:
         bar = Box(tuple(ends), NodeKind.NVSWITCH, boxes[0].x, y, boxes[-1].x + boxes[-1].width - boxes[0].x, 30.0)
         lines = [shapes.path(f"M{b.middle:.1f} {b.y + b.height:.1f}V{y:.1f}", f"l {kind}", 3.0) for b in boxes]
         label = f"{LEGEND[str(kind)]} between all {len(ends)}"
-        if speeds:
-            label += f": {', '.join(speeds)} per pair"
+        each = {words.capacity_words(link, None) for join in joins for link in (*join.up, *join.down)} - {""}
+        if speeds or len(each) == 1:
+            label += f": {', '.join(speeds + (sorted(each) if len(each) == 1 else []))} per pair"
         title = "\n".join(shapes.title_of(join) for join in joins)
         self.layout.height = y + bar.height
         inner = [
@@ -203,6 +206,8 @@ class _Picture:
             if labelled:
                 y = left.y + left.height + 0.75 * drop
                 labels += shapes.plate_rows((left.middle + right.middle) / 2, y, shapes.label_of(join), style)
+        if not labelled:
+            self.notes += shapes.tally(joins)
         if joins:
             self.layout.height = bottom + 0.75 * (first + max(levels) * step) + (22.0 if labelled else 10.0)
         return [*lines, *labels]
@@ -244,7 +249,9 @@ class _Picture:
         return found, row + 1
 
     def _foot(self) -> list[str]:
-        rows = []
+        rows = list(self.notes)
+        if not has_peer_access(self.topology):
+            rows.append("No peer access: what one GPU sends to another goes through host memory")
         if self.topology.hidden:
             number = len(self.topology.hidden)
             rows.append(f"PCIe path not known for {number} pair{'s' if number > 1 else ''} of GPUs")

@@ -20,6 +20,7 @@ _LINE = 14.0
 _SOCKET_WIDTHS = (150.0, 240.0)
 _NAME_WIDTHS = (56.0, 112.0)
 _LETTER, _PAD = 7.4, 12.0
+_SMALL, _CORES = 6.3, 24  # letters of small type; room for cores and NUMA node behind a processor's name
 
 
 @dataclass(slots=True)
@@ -118,13 +119,14 @@ def _least_widths(topology: Topology, layout: Layout, labels: Mapping[tuple[str,
     for key, box in layout.boxes.items():
         width = min(max(_LETTER * len(box.nodes[0]) + _PAD, _NAME_WIDTHS[0]), _NAME_WIDTHS[1])
         if box.kind is NodeKind.SOCKET:
-            width = min(max(_PAGE / sockets - layout.root_gap - _MARGIN, low), high)
+            model = _SMALL * (len(topology.node(key).attributes.get("model", "")) + _CORES)
+            width = min(max(_PAGE / sockets - layout.root_gap - _MARGIN, low), max(high, model))
         layout.least[key] = width
     for link in topology.links:
         for end in (link.src, link.dst):
             if end in layout.boxes and layout.boxes[end].kind in host_tree.ENDS:
                 rows = labels[link.src, link.dst]
-                letter = 7.0 if rows and rows[0].endswith(" now") else 6.3  # bold, as drawing_shapes writes it
+                letter = 7.0 if rows and rows[0].endswith(" now") else _SMALL  # bold, as drawing_shapes writes it
                 layout.least[end] = max(layout.least[end], letter * max(map(len, rows), default=0))
 
 

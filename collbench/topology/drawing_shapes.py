@@ -1,6 +1,7 @@
 """Pieces of the picture: texts, boxes, lines and bows as SVG, and what they say."""
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from collbench.topology import words
@@ -23,6 +24,7 @@ __all__ = [
     "rectangle",
     "safe_id",
     "stroke",
+    "tally",
     "text_at",
     "title_of",
 ]
@@ -49,6 +51,8 @@ def label_of(join: Join) -> list[str]:
     else:
         rows = [speed or (f"{now} now" if now else "")]
     rows.append(words.capacity_words(*total, up="↑", down="↓"))
+    if len(join.up) > 1 and first.kind not in PEER and (each := words.capacity_words(first, None)):
+        rows[-1] = f"{len(join.up)}x{each}"  # cards of one box
     return [row for row in rows if row]
 
 
@@ -78,7 +82,8 @@ def details(kind: NodeKind, attributes: Mapping[str, str]) -> list[str]:
     if kind is NodeKind.SOCKET:
         cores, nodes = attributes.get("cores", ""), attributes.get("numa_nodes", "1")
         numa = f"{nodes} NUMA nodes" if nodes != "1" else f"NUMA {attributes.get('numa', '')}"
-        parts = [model.strip(), f"{cores} cores" if cores.isdecimal() else cores, numa if numa != "NUMA " else ""]
+        places = f"{cores} cores" if cores.isdecimal() else f"cores {cores}".removesuffix("cores ")
+        parts = [model.strip(), places, numa if numa != "NUMA " else ""]
         return [" · ".join(part for part in parts if part)]
     chip = attributes.get("chip", "")
     return [" ".join(part for part in (model.strip(), f"chip {chip}" if chip else "" if model else bus) if part)]
@@ -108,6 +113,13 @@ def components(joins: Sequence[Join]) -> list[list[Join]]:
     return [rows for _, rows in parts]
 
 
+def tally(joins: Sequence[Join]) -> list[str]:
+    """What stands at lines that carry no label, in one row: `NVLink2 x1, 20 GB/s: 8 pairs; NVLink2 x2, 40 GB/s: 8`."""
+    found = Counter(", ".join(label_of(join)) for join in joins)
+    rows = [f"{text}: {number} pair{'s' if number > 1 else ''}" for text, number in sorted(found.items()) if text]
+    return ["; ".join(rows)] if rows else []
+
+
 def bow(left: Box, right: Box, drop: float) -> str:
     """A bow from box to box, below them for a positive drop, above for a negative one."""
     y = left.y + left.height if drop > 0 else left.y
@@ -121,7 +133,7 @@ def stroke(join: Join) -> float:
     """Line width by what the link can do, 2 to 6 pixels."""
     width = join.first.width or 8
     if join.first.kind is LinkKind.NVLINK:
-        return min(6.0, 2.0 + width / 4)
+        return min(6.0, 1.2 + 1.1 * width)
     return {1: 2.0, 2: 2.0, 4: 2.5, 8: 3.0}.get(width, 4.0) if join.first.width else 3.0
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from collbench.topology import host_tree, words
+from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import Link, Node, Topology
 
 __all__ = ["listing"]
@@ -24,6 +25,7 @@ def listing(topology: Topology, sources: Iterable[tuple[str, str]] = ()) -> str:
         _tree(topology, parent),
         _titled("Other links", _others(topology, parent)),
         _titled("Groups (GPUs below one PCIe switch)", _groups(topology)),
+        _titled("Peer access", _peer_access(topology)),
         _titled("PCIe path not known", [f"{one} - {two}" for one, two in topology.hidden]),
         _titled("Disagreements", topology.disagreements),
         _titled("Sources", _table(list(sources))),
@@ -67,6 +69,8 @@ def _tree(topology: Topology, parent: Mapping[str, str]) -> list[str]:
 def _facts(node: Node) -> str:
     found = [(key, node.attributes[key]) for key in _FACTS if node.attributes.get(key)]
     short = {"numa": "NUMA {}", "cores": "{} cores", "chip": "chip {}"}
+    if not node.attributes.get("cores", "").isdecimal():
+        short["cores"] = "cores {}"
     return ", ".join(short.get(key, "{}").format(value) for key, value in found)
 
 
@@ -102,6 +106,14 @@ def _others(topology: Topology, parent: Mapping[str, str]) -> list[str]:
         text = f"{'' if label.startswith(kind) else f'{kind}, '}{label}".removesuffix(", ")
         rows.setdefault((link.dst, text), []).append(link.src)
     return [f"{' '.join(ends)} - {dst}: {text}" for (dst, text), ends in rows.items()]
+
+
+def _peer_access(topology: Topology) -> list[str]:
+    """Said only where it is missing, with who says so."""
+    if has_peer_access(topology):
+        return []
+    sources = dict.fromkeys(topology.node(gpu).attributes.get("peer_access_source", "") for gpu in topology.gpus)
+    return ["none: what one GPU sends to another goes through host memory", *filter(None, sources)]
 
 
 def _groups(topology: Topology) -> list[str]:

@@ -166,7 +166,7 @@ def test_out_replaces_a_file_and_keeps_its_mode_and_links(run: Run, tmp_path: Pa
     [
         (["--format", "png"], 2, "invalid choice: 'png'"),
         (["--json", "--format", "svg"], 2, "--json and --format svg: give one of them"),
-        (["--from", "nowhere"], 2, "--from nowhere: no such file, and no machine of that name; there are dual-socket"),
+        (["--from", "nowhere"], 2, "--from nowhere: no such file, and no machine of that name; there are aws-g5"),
         (["--from", STORY, "--out", "missing/x.svg"], 3, "--out missing/x.svg: cannot be written: No such file"),
         (["--from", STORY, "--out", "."], 3, "--out .: cannot be written"),
         (["--from", "empty.json"], 3, "empty.json: no JSON"),

@@ -10,7 +10,7 @@ from collbench.results.columns import read_parquet
 from collbench.results.records import Run, Samples
 from collbench.results.schema import migrate_line, migrate_run, version_of
 
-__all__ = ["EVIDENCE", "PARQUET", "RUN", "SAMPLES", "check", "evidence_of", "read_run", "read_samples"]
+__all__ = ["EVIDENCE", "PARQUET", "RUN", "SAMPLES", "check", "evidence_of", "planned_rows", "read_run", "read_samples"]
 
 RUN, SAMPLES, EVIDENCE, PARQUET = "run.json", "samples.jsonl", "evidence.jsonl", "samples.parquet"
 """Names of the files of a run folder."""
@@ -47,20 +47,29 @@ def read_run(path: Path) -> tuple[Run, int]:
         raise InvalidError(f"{path}: a field is of the wrong kind: {error}") from error
 
 
-def check(samples: Samples, ranks: Mapping[str, int]) -> None:
-    """Compare with the plan: `ranks` gives the world size by cell_id.
+def planned_rows(run: Run) -> dict[str, tuple[int, ...]]:
+    """How many rows a cell's samples may have, by cell_id: one per rank.
+
+    A run with the setting `group_times` holds what another tool measured: there a single row may stand for the group.
+    """
+    alone = (1,) if run.settings.get("group_times") is True else ()
+    return {cell.cell_id: (cell.call.world_size, *alone) for cell in run.cells}
+
+
+def check(samples: Samples, rows: Mapping[str, tuple[int, ...]]) -> None:
+    """Compare with the plan: `rows` is what `planned_rows` gives.
 
     Raises:
         InvalidError: a cell that is not planned, or samples of another number of ranks.
     """
-    if samples.cell_id not in ranks:
+    if samples.cell_id not in rows:
         raise InvalidError(f"cell {samples.cell_id[:120]!r} is not in the plan of {RUN}")
-    if samples.latency_us and len(samples.latency_us) != ranks[samples.cell_id]:
-        found, expected = len(samples.latency_us), ranks[samples.cell_id]
+    if samples.latency_us and len(samples.latency_us) not in rows[samples.cell_id]:
+        found, expected = len(samples.latency_us), rows[samples.cell_id][0]
         raise InvalidError(f"{samples.cell_id}: samples of {found} ranks, expected {expected}")
 
 
-def read_samples(folder: Path, ranks: Mapping[str, int], version: int) -> tuple[list[Samples], list[str]]:
+def read_samples(folder: Path, rows: Mapping[str, tuple[int, ...]], version: int) -> tuple[list[Samples], list[str]]:
     """Samples of use in the order of the file, and what was left out. Lines first, then columns for what is damaged.
 
     Raises:
@@ -69,29 +78,29 @@ def read_samples(folder: Path, ranks: Mapping[str, int], version: int) -> tuple[
     truth, columns = folder / SAMPLES, folder / PARQUET
     if not truth.exists():
         stored = read_parquet(columns) if columns.exists() else []
-        return _keep(enumerate(stored, 1), f"{PARQUET} launch", ranks)
+        return _keep(enumerate(stored, 1), f"{PARQUET} launch", rows)
     try:
         parsed = lines.read(truth, lambda data: lines.decode(migrate_line(data, version)))
     except InvalidError as error:
         if not columns.exists():
             raise
         parsed = lines.Parsed((), (str(error),), 0)
-    found, odd = _keep(parsed.records, f"{SAMPLES} line", ranks)
+    found, odd = _keep(parsed.records, f"{SAMPLES} line", rows)
     if parsed.problems and columns.exists():
-        found, more = _repair(found, columns, ranks)
+        found, more = _repair(found, columns, rows)
         odd += more
     return found, [*parsed.problems, *odd]
 
 
 def _keep(
-    numbered: Iterable[tuple[int, Samples]], where: str, ranks: Mapping[str, int]
+    numbered: Iterable[tuple[int, Samples]], where: str, rows: Mapping[str, tuple[int, ...]]
 ) -> tuple[list[Samples], list[str]]:
     kept: dict[tuple[str, int], Samples] = {}
     problems = []
     for number, samples in numbered:
         key = (samples.cell_id, samples.launch)
         try:
-            check(samples, ranks)
+            check(samples, rows)
         except InvalidError as error:
             problems.append(f"{where} {number}: {error}; left out")
             continue
@@ -101,9 +110,11 @@ def _keep(
     return list(kept.values()), problems
 
 
-def _repair(found: list[Samples], columns: Path, ranks: Mapping[str, int]) -> tuple[list[Samples], list[str]]:
+def _repair(
+    found: list[Samples], columns: Path, rows: Mapping[str, tuple[int, ...]]
+) -> tuple[list[Samples], list[str]]:
     try:
-        stored, problems = _keep(enumerate(read_parquet(columns), 1), f"{PARQUET} launch", ranks)
+        stored, problems = _keep(enumerate(read_parquet(columns), 1), f"{PARQUET} launch", rows)
     except InvalidError as error:
         return found, [str(error)]
     known = {(s.cell_id, s.launch) for s in found}

@@ -207,7 +207,8 @@ class Samples:
     """What one launch measured of one cell: one line of `samples.jsonl`.
 
     `latency_us[rank][iteration]` is microseconds per call (the sample's time divided by `calls`), finite; empty unless
-    `status` is `ok`. All ranks' samples are kept: the fold (maximum over ranks) is made when they are read.
+    `status` is `ok`. All ranks' samples are kept: the fold (maximum over ranks) is made when they are read. A single
+    row stands for the group in a run with the setting `group_times`, where another tool gives no times of ranks.
     """
 
     cell_id: str

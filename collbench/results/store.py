@@ -22,7 +22,17 @@ from collbench.errors import InvalidError, UsageError
 from collbench.results import lines
 from collbench.results.columns import read_parquet, write_parquet
 from collbench.results.files import append_whole, lock_folder, readable_errors, replace_whole
-from collbench.results.reading import EVIDENCE, PARQUET, RUN, SAMPLES, check, evidence_of, read_run, read_samples
+from collbench.results.reading import (
+    EVIDENCE,
+    PARQUET,
+    RUN,
+    SAMPLES,
+    check,
+    evidence_of,
+    planned_rows,
+    read_run,
+    read_samples,
+)
 from collbench.results.records import Run, Samples
 from collbench.results.schema import CURRENT
 
@@ -41,7 +51,7 @@ class RunFolder:
         self._run = run
         self._version = version
         self._lock = lock
-        self._ranks = {cell.cell_id: cell.call.world_size for cell in run.cells}
+        self._rows = planned_rows(run)
         self._files: dict[str, int] = {}
         self._notes: list[str] = []
         self._cache: tuple[object, list[Samples], list[str]] | None = None
@@ -133,7 +143,7 @@ class RunFolder:
                 then nothing of it is written.
         """
         line = lines.encode(samples)
-        check(lines.decode(json.loads(line)), self._ranks)
+        check(lines.decode(json.loads(line)), self._rows)
         self._append(SAMPLES, line)
 
     def append_evidence(self, cell_id: str, launch: int, evidence: Mapping[str, str]) -> None:
@@ -194,7 +204,7 @@ class RunFolder:
     def _read(self) -> tuple[list[Samples], list[str]]:
         stamp = tuple(_stamp(self.path / name) for name in (SAMPLES, PARQUET))
         if self._cache is None or self._cache[0] != stamp:
-            self._cache = (stamp, *read_samples(self.path, self._ranks, self._version))
+            self._cache = (stamp, *read_samples(self.path, self._rows, self._version))
         return list(self._cache[1]), list(self._cache[2])
 
     def _prepare_to_append(self) -> None:

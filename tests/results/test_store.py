@@ -151,6 +151,17 @@ def test_what_would_spoil_the_run_is_not_written(tmp_path: Path, samples: Sample
         assert not (tmp_path / "run" / "samples.jsonl").exists()
 
 
+def test_one_row_stands_for_the_group_only_where_the_run_says_so(tmp_path: Path) -> None:
+    """Another tool's run may hold the group's time alone, and still no other number of rows."""
+    group = replace(RUN, settings={"group_times": True})
+    with RunFolder.create(tmp_path / "run", group) as folder:
+        folder.append(Samples(CELLS[0].cell_id, 0, Status.OK, latency_us=((1.0, 2.0),)))
+        with pytest.raises(InvalidError, match="samples of 3 ranks, expected 2"):
+            folder.append(Samples(CELLS[1].cell_id, 0, Status.OK, latency_us=((1.0,),) * 3))
+        folder.finish()
+    assert [len(one.latency_us) for one in RunFolder.open(tmp_path / "run").samples()] == [1]
+
+
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of which only half fits is taken back, whether the system writes half of it or refuses."""
     before = _fill(tmp_path / "run", CELLS[:1])

@@ -47,8 +47,10 @@ class Launcher:
         """
         # the tether is ours, wherever it is started (-P), and runs in our environment; env(1) behind it gives the
         # command the side's own and nothing else
-        tether = (sys.executable, "-P", "-m", "collbench.gate.tether", str(os.getpid()))
-        variables = (f"{name}={value}" for name, value in self.environment.items())
+        tether = (sys.executable, "-P", "-m", "collbench.measure.tether", str(os.getpid()))
+        # an older release does not know --no-probe, and its variable costs it nothing
+        environment = {**self.environment, "COLLBENCH_NO_PROBE": "1"}
+        variables = (f"{name}={value}" for name, value in environment.items())
         command = [*tether, "env", "-i", *variables, *self.command, *words]
         with log.open("wb") as errors:
             process = subprocess.Popen(

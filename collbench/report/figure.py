@@ -16,6 +16,7 @@ MOST_CURVES = 12
 """Curves of one figure: as many as there are colours and markers; of the 13th algorithm the pairs are shifted."""
 
 _MOST_TICKS = 9
+_DASHES = (0, (4, 3))
 
 
 def style_of(one: Series) -> tuple[int, str]:
@@ -30,14 +31,17 @@ def key_of(one: Series) -> Key:
     return Key(one.name, number, glyph(marker))
 
 
-def draw(panel: Panel, shown: Sequence[Series]) -> str:
-    """SVG of some curves: medians with the middle half of the iterations, prediction dashed, floor shaded."""
-    return sheet(partial(_paint, panel, shown), (7.4, 4.3))
+def draw(panel: Panel, shown: Sequence[Series], *, predicted: bool = False) -> str:
+    """SVG of some curves: medians with the middle half of the iterations, prediction dashed, floor shaded.
+
+    Where the panel itself is `predicted`, its curves are dashed, its points hollow, and its bands the model's interval.
+    """
+    return sheet(partial(_paint, panel, shown, predicted), (7.4, 4.3))
 
 
-def _paint(panel: Panel, shown: Sequence[Series], figure: Any) -> None:  # noqa: ANN401 - matplotlib has no types
+def _paint(panel: Panel, shown: Sequence[Series], predicted: bool, figure: Any) -> None:  # noqa: ANN401, FBT001 - matplotlib has no types
     axes = figure.add_axes((0.085, 0.085, 0.9, 0.89))
-    _curves(axes, shown)
+    _curves(axes, shown, dashed=predicted)
     _axes(axes, panel, shown)
 
 
@@ -68,24 +72,25 @@ def _title(one: Series, point: Point) -> str:
     return ", ".join([*parts, *point.flags])
 
 
-def _curves(axes: Any, shown: Sequence[Series]) -> None:  # noqa: ANN401 - matplotlib has no types
+def _curves(axes: Any, shown: Sequence[Series], *, dashed: bool) -> None:  # noqa: ANN401 - matplotlib has no types
     for place, one in reversed(list(enumerate(shown))):
         number, marker = style_of(one)
         colour, x = CURVES[number], [p.bytes for p in one.points]
         low, high = [p.spread.low_us for p in one.points], [p.spread.high_us for p in one.points]
         axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-        axes.plot(x, [p.p50_us for p in one.points], color=colour, linewidth=1.5, zorder=3)
+        line = _DASHES if dashed else "-"
+        axes.plot(x, [p.p50_us for p in one.points], color=colour, linewidth=1.5, linestyle=line, zorder=3)
         for hollow in (False, True):
             some = [p for p in one.points if p.plausible is not hollow]
-            face = "none" if hollow else colour
+            face = "none" if hollow or dashed else colour
             axes.plot(
                 [p.bytes for p in some], [p.p50_us for p in some], linestyle="none", marker=marker, markersize=5.5,
-                color=colour, markerfacecolor=face, markeredgewidth=1.0 if hollow else 0.0, zorder=4,
+                color=colour, markerfacecolor=face, markeredgewidth=1.0 if hollow or dashed else 0.0, zorder=4,
                 gid=_points_id(place, hollow=hollow),
             )  # fmt: skip
         told = [(p.bytes, p.predicted_us) for p in one.points if p.predicted_us is not None]
         if told:
-            axes.plot(*zip(*told, strict=True), color=colour, linewidth=1.1, linestyle=(0, (4, 3)), zorder=2)
+            axes.plot(*zip(*told, strict=True), color=colour, linewidth=1.1, linestyle=_DASHES, zorder=2)
 
 
 def _axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:  # noqa: ANN401 - matplotlib has no types

@@ -9,7 +9,7 @@ from typing import Any
 
 from collbench.errors import InvalidError
 
-__all__ = ["build"]
+__all__ = ["build", "render"]
 
 _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 _ENOUGH = 100
@@ -50,10 +50,11 @@ def build(path: str | Path) -> str:
         "figure_css": styles.css(), "run": folder.run, "few": any(0 < row["iterations"] < _ENOUGH for row in kept),
     }  # fmt: skip
     context |= worth(folder.run, samples) | launching(kept) | compatibility(folder.run, tables.failures(rows))
-    return _render(context | around | shown)
+    return render("page.html", context | around | shown)
 
 
-def _render(context: Mapping[str, Any]) -> str:
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """A page from one of our templates: style sheets and script put in, and allowed by hash."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -67,7 +68,7 @@ def _render(context: Mapping[str, Any]) -> str:
         lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
     environment.filters |= {"public": public, "when": _when}
-    html = environment.get_template("page.html").render(
+    html = environment.get_template(template).render(
         css=part("page.css"), sections_css=part("sections.css"), script=part("page.js"), **context
     )  # fmt: skip
     return html.replace("@CSP@", _policy(html), 1)

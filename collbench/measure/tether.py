@@ -1,4 +1,4 @@
-"""`python -m collbench.measure.tether PID COMMAND...`: becomes the command, which is ended in order when process PID ends.
+"""`python -m collbench.measure.tether PID COMMAND...`: becomes the command, which ends in order when process PID ends.
 
 A launch must not go on measuring when what started it was killed; the kernel keeps the wish across exec.
 """

@@ -57,6 +57,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     add("--json-file", type=Path, metavar="FILE", help="write the verdicts as JSON too")
     add("--junit", type=Path, metavar="FILE", help="write JUnit XML")
     add("--markdown", type=Path, metavar="FILE", help="append Markdown, such as $GITHUB_STEP_SUMMARY")
+    add("--comment", type=Path, metavar="FILE", help="write short Markdown for a comment: the ten worst cells")
     add("--annotations", action="store_true", help="print annotations for GitHub Actions on stderr")
     add("--html", type=Path, metavar="FILE", help="write a page with all cells as intervals")
     parser.set_defaults(run=run)
@@ -177,6 +178,7 @@ def _write(args: argparse.Namespace, outcome: "Outcome") -> None:
         args.json_file: lambda: json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n",
         args.junit: lambda: junit(outcome),
         args.html: lambda: _page(outcome),
+        args.comment: lambda: markdown(outcome, short=True),
     }
     for path, make in texts.items():
         if path is not None:

@@ -18,7 +18,7 @@ from collbench.results.records import SCHEMA, Status
 from collbench.results.schema import version_of
 from collbench.results.summary import clean
 
-__all__ = ["changes", "dump", "load_side", "read", "refuse_invalid", "side_of_json"]
+__all__ = ["changes", "dump", "load_side", "read", "read_object", "refuse_invalid", "side_of_json"]
 
 _MAX_BYTES = 16 << 20
 _MAX_LAUNCHES = 10_000
@@ -42,20 +42,30 @@ def read(path: str | Path) -> Side:
         UsageError: no such file.
         InvalidError: too large, damaged, another schema, duplicate cells, numbers that are none.
     """
-    path = Path(path)
+    return side_of_json(read_object(Path(path)), str(path))
+
+
+def read_object(path: Path) -> Mapping[str, Any]:
+    """The JSON object of a file of at most 16 MiB; a pipe or a device is read no further than that.
+
+    Raises:
+        UsageError: no such file.
+        InvalidError: too large, damaged, not an object.
+    """
     if not path.exists():
         raise UsageError(f"{path}: no such run folder or file")
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise InvalidError(f"{path}: larger than {_MAX_BYTES >> 20} MiB: not a baseline; give a run folder")
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise InvalidError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(text) > _MAX_BYTES:
+        raise InvalidError(f"{path}: larger than {_MAX_BYTES >> 20} MiB: not a file of ours; give a run folder")
     try:
-        data = parse_json(text)
+        data: Mapping[str, Any] = parse_json(text)
     except InvalidError as error:
         raise InvalidError(f"{path}: {error}: damaged; make it anew") from None
-    return side_of_json(data, str(path))
+    return data
 
 
 def side_of_json(data: Mapping[str, Any], where: str) -> Side:

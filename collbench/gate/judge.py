@@ -1,6 +1,5 @@
 """From two sides to verdicts, in order: validity, fingerprint, controls, noise, each cell, all cells together."""
 
-import fnmatch
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from collbench.gate import statistics
 from collbench.gate.sides import Side
-from collbench.gate.validity import Sorted, examine, fingerprint_notes
+from collbench.gate.validity import Sorted, examine, fingerprint_notes, matches
 from collbench.gate.verdicts import CellVerdict, GateMode, Outcome, Rules, Verdict
 
 __all__ = ["judge_paired", "judge_stored"]
@@ -92,13 +91,8 @@ def judge_stored(base: Side, current: Side, rules: Rules, record: Mapping[str, A
 
 def _split(cell_ids: Sequence[str], rules: Rules) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Control cells, and the rest."""
-    control = tuple(c for c in cell_ids if any(_matches(c, pattern) for pattern in rules.controls))
+    control = tuple(c for c in cell_ids if any(matches(c, pattern) for pattern in rules.controls))
     return control, tuple(c for c in cell_ids if c not in set(control))
-
-
-def _matches(cell_id: str, pattern: str) -> bool:
-    parts = cell_id.split("/")
-    return fnmatch.fnmatchcase(cell_id, pattern) or (len(parts) > 1 and fnmatch.fnmatchcase(parts[1], pattern))
 
 
 def _control_faults(moved: Mapping[str, CellVerdict]) -> tuple[str, ...]:
@@ -156,6 +150,11 @@ class _Frame:
     ) -> Outcome:
         """The record."""
         notes = list(fingerprint_notes(self.base, self.current, self.rules))
+        notes += [
+            f"control cell {cell.cell_id} is inconclusive: whether the machine stayed as it was is not known"
+            for cell in cells.values()
+            if cell.control and cell.verdict is Verdict.INCONCLUSIVE
+        ]
         if shift is not None:
             notes.insert(
                 0,

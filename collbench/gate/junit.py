@@ -16,15 +16,11 @@ def junit(outcome: Outcome) -> str:
 
     What stands against any verdict is a case `comparison` of its own, so that it is seen with no cell at all.
     """
-    from junitparser import Error, JUnitXml, TestCase, TestSuite
+    from junitparser import JUnitXml, TestSuite
 
     suite = TestSuite("collbench gate")
     suite.add_property("headline", _text(headline(outcome)))
-    comparison = TestCase("comparison", "collbench.gate")
-    comparison.result = [Error(_text(fault), "INVALID") for fault in outcome.faults]
-    if not outcome.cells and not outcome.faults:
-        comparison.result = [Error("not one cell was compared", "INVALID")]
-    suite.add_testcase(comparison)
+    suite.add_testcase(_comparison(outcome))
     for cell in outcome.cells:
         suite.add_testcase(_case(cell))
     for cell_id, reason in outcome.not_compared:
@@ -33,6 +29,19 @@ def junit(outcome: Outcome) -> str:
     xml.add_testsuite(suite)
     written: bytes = xml.tostring()  # type: ignore[no-untyped-call]  # junitparser types its classes only
     return written.decode()
+
+
+def _comparison(outcome: Outcome):  # type: ignore[no-untyped-def]  # noqa: ANN202 - same as below
+    from junitparser import Error, TestCase
+
+    case = TestCase("comparison", "collbench.gate")
+    faults = [_text(fault) for fault in outcome.faults] or ([] if outcome.cells else ["not one cell was compared"])
+    if faults:
+        # one element: most readers show the first of a test case and no other
+        error = Error(faults[0] + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""), "INVALID")
+        error.text = "\n".join(faults)
+        case.result = [error]
+    return case
 
 
 def _case(cell: CellVerdict):  # type: ignore[no-untyped-def]  # noqa: ANN202 - junitparser's TestCase, imported inside

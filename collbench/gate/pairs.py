@@ -78,7 +78,11 @@ def make_plan(
     if not cells[0]:
         raise InvalidError("the sides plan no cell: give other options behind --")
     seconds = sum(float(plan.get("seconds", 0.0)) for plan in plans)
-    shuffles, narrows = (all(name in words for words in takes) for name in ("--shuffle", "--cell"))
+    shuffles, narrows, probes = (
+        all(name in words for words in takes) for name in ("--shuffle", "--cell", "--no-probe")
+    )
+    if probes and "--no-probe" not in pinned:
+        pinned = (*pinned, "--no-probe")  # probes explain a run; a gate compares runs, and would wait for each
     return PairPlan(baseline, candidate, pinned, cells[0], seconds, seed, shuffles, narrows, timeout_s)
 
 
@@ -175,7 +179,7 @@ class _Series:
             raise InvalidError(f"{side.label}: launch {folder.name} failed (code {code}): {_last_line(log)}") from error
         if missing := sorted(set(self.cells) - set(found.cells)):
             raise InvalidError(f"{side.label}: launch {folder.name} left out {clean(missing[0])} ({len(missing)} such)")
-        return found
+        return replace(found, problems=tuple(f"{folder.name}/{text}" for text in found.problems))
 
 
 def _ordered(side: Side, cells: Sequence[str]) -> Side:

@@ -1,5 +1,6 @@
 """Whether there is anything to compare: everything that is checked before a time is looked at."""
 
+import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ from collbench.gate.sides import CellData, Side
 from collbench.gate.verdicts import GateMode, Rules
 from collbench.results.records import Status
 
-__all__ = ["Sorted", "examine", "fingerprint_notes"]
+__all__ = ["Sorted", "examine", "fingerprint_notes", "matches"]
 
 _BROKEN = frozenset({Status.WRONG, Status.HUNG, Status.CRASHED, Status.OUT_OF_MEMORY})
 _MOST_PROBLEMS = 5
@@ -59,7 +60,18 @@ def examine(base: Side, current: Side, rules: Rules, mode: GateMode) -> Sorted:
         faults.append(f"{base.launches} launches of the base but {current.launches} of the candidate: not in pairs")
     if not compared and not broken and not repaired and not odd:
         faults.append("not one cell was measured on both sides")
+    faults += [
+        f"--control {pattern} names no cell that was measured on both sides"
+        for pattern in rules.controls
+        if not any(matches(cell_id, pattern) for cell_id in compared)
+    ]
     return Sorted(tuple(compared), broken, repaired, without, tuple(faults), odd)
+
+
+def matches(cell_id: str, pattern: str) -> bool:
+    """Whether a `--control` pattern, with `*` and `?`, is that of a whole `cell_id` or of its algorithm."""
+    parts = cell_id.split("/")
+    return fnmatch.fnmatchcase(cell_id, pattern) or (len(parts) > 1 and fnmatch.fnmatchcase(parts[1], pattern))
 
 
 def _statuses(before: CellData, now: CellData) -> str:
@@ -92,8 +104,9 @@ def _range(counts: Sequence[int]) -> str:
 
 def _problems(side: Side, name: str) -> list[str]:
     more = len(side.problems) - _MOST_PROBLEMS
-    shown = [f"{name}: {text}" for text in side.problems[:_MOST_PROBLEMS]]
-    return shown + ([f"{name}: {more} more problems"] if more > 0 else [])
+    where = side.name or name
+    shown = [f"{where}: {text}" for text in side.problems[:_MOST_PROBLEMS]]
+    return shown + ([f"{where}: {more} more problems"] if more > 0 else [])
 
 
 def _hard(base: Side, current: Side, rules: Rules) -> list[str]:

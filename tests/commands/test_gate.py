@@ -50,11 +50,12 @@ def test_a_stored_baseline_gives_the_exit_code(
 
 def test_every_file_is_written_and_agrees(baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = a_run(tmp_path / "now", 1.5, seed=1)
-    files = {name: tmp_path / f"out.{name}" for name in ("json", "xml", "md", "html")}
+    files = {name: tmp_path / f"out.{name}" for name in ("json", "xml", "md", "html", "short")}
 
     code = main([
         "gate", baseline, run, "--json", "--json-file", str(files["json"]), "--junit", str(files["xml"]), "--markdown",
-        str(files["md"]), "--html", str(files["html"]), "--annotations",
+        str(files["md"]), "--html", str(files["html"]), "--annotations", "--comment",
+        str(files["short"]),
     ])  # fmt: skip
 
     out, err = capsys.readouterr()
@@ -62,6 +63,7 @@ def test_every_file_is_written_and_agrees(baseline: str, tmp_path: Path, capsys:
     assert json.loads(out) == json.loads(files["json"].read_text())
     assert JUnitXml.fromstring(files["xml"].read_bytes()).failures == 2
     assert "### collbench gate: REGRESSED" in files["md"].read_text()
+    assert files["short"].read_text() == files["md"].read_text()  # four cells are short
     assert err.count("::error title=collbench%3A REGRESSED host_ring") == 2
     page = files["html"].read_text()
     assert page.count("<tr>") == 5

@@ -144,6 +144,25 @@ def test_a_control_cell_that_moved_takes_every_verdict_away(make_side: Make, mak
     assert outcome.faults[0].startswith("control cell cell000 moved by +")
 
 
+def test_a_control_that_does_not_exist_guards_nothing(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = map(make_side, make_noisy(5))
+
+    outcome = judge_paired(base, current, Rules(controls=("cell000", "copy*")))
+
+    assert outcome.faults == ("--control copy* names no cell that was measured on both sides",)
+    assert outcome.exit_code() == 3
+
+
+def test_a_control_too_noisy_to_tell_is_said(make_side: Make, make_noisy: Noisy) -> None:
+    base, current = make_noisy(5)
+    base[0] *= np.exp(np.random.default_rng(5).normal(0, 0.5, 16))
+
+    outcome = judge_paired(make_side(base), make_side(current), Rules(controls=("cell000",)))
+
+    assert outcome.notes == ("control cell cell000 is inconclusive: whether the machine stayed as it was is not known",)
+    assert outcome.exit_code(strict=True) == 0
+
+
 def test_a_noisy_side_is_inconclusive_and_strict_says_so(make_side: Make, make_noisy: Noisy) -> None:
     base, current = make_noisy(6, sd=0.4, effect=3.0)
 
@@ -216,7 +235,7 @@ def test_problems_of_a_file_are_no_verdict(make_side: Make, make_noisy: Noisy) -
 
     outcome = judge_paired(base, replace(current, problems=("samples.jsonl line 3: damaged",)), Rules())
 
-    assert outcome.faults == ("current: samples.jsonl line 3: damaged",)
+    assert outcome.faults == ("side: samples.jsonl line 3: damaged",)
 
 
 def test_another_machine_is_not_compared_unless_that_is_meant(make_side: Make, make_noisy: Noisy) -> None:

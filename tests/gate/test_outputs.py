@@ -80,6 +80,9 @@ def test_junit_of_no_verdict_is_an_error() -> None:
     (suite,) = JUnitXml.fromstring(junit(Outcome(GateMode.PAIRED, Rules(), (), ("base: \x00 damaged",))).encode())
 
     assert (suite.tests, suite.errors) == (1, 1)
+    (several,) = JUnitXml.fromstring(junit(Outcome(GateMode.PAIRED, Rules(), (), ("a", "b <&"))).encode())
+    (case,) = several
+    assert [(error.message, error.text) for error in case.result] == [("a (and 1 more)", "a\nb <&")]
     (nothing,) = JUnitXml.fromstring(junit(Outcome(GateMode.PAIRED, Rules(), ())).encode())
     assert nothing.errors == 1
 

@@ -45,13 +45,14 @@ def _paint(panel: Panel, shown: Sequence[Series], predicted: bool, figure: Any) 
     _axes(axes, panel, shown)
 
 
-def titles(shown: Sequence[Series]) -> dict[str, list[str]]:
+def titles(shown: Sequence[Series], *, predicted: bool = False) -> dict[str, list[str]]:
     """What each drawn point says, by the id of its curve's points: exact numbers."""
+    told = _forecast if predicted else _title
     found = {}
     for number, one in enumerate(shown):
         for hollow in (False, True):
             some = [point for point in one.points if point.plausible is not hollow]
-            found[_points_id(number, hollow=hollow)] = [_title(one, point) for point in some]
+            found[_points_id(number, hollow=hollow)] = [told(one, point) for point in some]
     return found
 
 
@@ -70,6 +71,13 @@ def _title(one: Series, point: Point) -> str:
     if 0 < count < LEAST_LAUNCHES:
         parts.append(f"no interval: {'one launch' if count == 1 else f'{count} launches'}")
     return ", ".join([*parts, *point.flags])
+
+
+def _forecast(one: Series, point: Point) -> str:
+    low, high = format_us(point.spread.low_us), format_us(point.spread.high_us)
+    floor = "" if point.floor_us is None else f", floor {format_us(point.floor_us)}"
+    time = format_us(point.p50_us)
+    return f"{one.name}, {point.bytes} bytes: {time} us predicted, nominal 90 % interval {low} to {high}{floor}"
 
 
 def _curves(axes: Any, shown: Sequence[Series], *, dashed: bool) -> None:  # noqa: ANN401 - matplotlib has no types

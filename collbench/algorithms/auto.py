@@ -24,7 +24,8 @@ from collbench.topology.machine import Machine
 __all__ = ["ALGORITHMS", "EVERYWHERE", "ON_PCIE", "candidates_on"]
 
 EVERYWHERE = (
-    "push", "one_stage_pull_data", "one_stage_pull_flag", "two_stage_push", "two_stage_pull_data", "islands",
+    "push", "one_stage_pull_data", "one_stage_pull_kept", "one_stage_pull_flag", "two_stage_push",
+    "two_stage_pull_data", "islands",
 )  # fmt: skip
 """Device functions that are timed where ranks share a GPU or NVLink, the likeliest first."""
 

@@ -20,7 +20,7 @@ class OneStagePull(OwnRunner):
 class OneStagePullBuffered(OwnRunner):
     """A staged copy in memory that peers read: its data announces itself, or a flag per block does."""
 
-    kernels = ("one_stage_pull_data", "one_stage_pull_flag")
+    kernels = ("one_stage_pull_data", "one_stage_pull_kept", "one_stage_pull_flag")
 
 
 class TwoStagePull(OwnRunner):

@@ -150,6 +150,7 @@ def plan(kernel: str, world_size: int, dtype: str, message_bytes: int, islands: 
         "one_stage_pull": (1, ()),
         "one_stage_pull_flag": (2, ((vectors * 16, empty),)),
         "one_stage_pull_data": (4, ((vectors * 16, empty),)),
+        "one_stage_pull_kept": (4, ((vectors * 16, empty),)),
         "push": (2, ((world_size * vectors * 16, empty),)),
         "push_fused": (2, ((world_size * vectors * 16, empty),)),
         "two_stage_pull_flag": (1, ((slot, empty),)),

@@ -24,6 +24,16 @@
 #define BLOCK_EPOCH 6
 #define NO_FENCE 7
 
+// Values of WITHOUT: a build that leaves out one thing that makes the one-stage kernels fast, to measure what it is worth.
+#ifndef WITHOUT
+#define WITHOUT 0
+#endif
+#define RELAXED_POLLS 1    // polls acquire instead
+#define LOADS_TOGETHER 2   // peers are polled one after the other
+#define EARLY_LOAD 3       // the input is loaded only when the epoch is known
+#define OWN_IN_REGISTER 4  // a rank's own vectors go through memory too
+#define LATE_REARM 5       // buffers are emptied before the data is sent (pull) or summed (push)
+
 constexpr u32 MAX_RANKS = 16;
 constexpr u32 MAX_BLOCKS = 64;
 constexpr u32 ALL = (1u << W) - 1;
@@ -153,7 +163,7 @@ DI bool arrived(const Vec& v, u32 empty) {
 // Polls vectors at(k) for the bits k of `need` until no word of them is `empty`. `who` names the ranks waited for if
 // the bits are not ranks.
 template <int N, class At>
-DI void take(Ctx& c, Vec* r, u32 need, At at, u32 phase, u32 index, u32 empty = EMPTY, u32 who = 0) {
+DI void take_together(Ctx& c, Vec* r, u32 need, At at, u32 phase, u32 index, u32 empty, u32 who) {
   Spin spin{0, 0};
   while (true) {
 #pragma unroll
@@ -165,6 +175,18 @@ DI void take(Ctx& c, Vec* r, u32 need, At at, u32 phase, u32 index, u32 empty = 
     if (__builtin_expect(need == 0, 1)) break;
     if (c.dead || __builtin_expect(give_up(c, spin, who ? who : need, phase, index), 0)) break;
   }
+}
+
+template <int N, class At>
+DI void take(Ctx& c, Vec* r, u32 need, At at, u32 phase, u32 index, u32 empty = EMPTY, u32 who = 0) {
+#if WITHOUT == LOADS_TOGETHER
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    if (need & (1u << k)) take_together<N>(c, r, 1u << k, at, phase, index, empty, who);
+  }
+#else
+  take_together<N>(c, r, need, at, phase, index, empty, who);
+#endif
 }
 
 // One flag of 8 bytes per block and peer, which holds the epoch: 48 bits of it never wrap.

@@ -22,6 +22,7 @@ __all__ = [
     "ENTRY",
     "KERNELS",
     "PROBE",
+    "SPEEDUPS",
     "CompileError",
     "Compiled",
     "Variant",
@@ -30,9 +31,9 @@ __all__ = [
 ]
 
 KERNELS = (
-    "one_stage_pull", "one_stage_pull_data", "one_stage_pull_flag", "two_stage_pull_data", "two_stage_pull_flag",
-    "push", "push_flags", "two_stage_push", "islands", "staged_ring", "push_fused", "islands_fused",
-    "push_all_gather", "push_reduce_scatter", "push_all_to_all", "push_barrier",
+    "one_stage_pull", "one_stage_pull_data", "one_stage_pull_kept", "one_stage_pull_flag", "two_stage_pull_data",
+    "two_stage_pull_flag", "push", "push_flags", "two_stage_push", "islands", "staged_ring", "push_fused",
+    "islands_fused", "push_all_gather", "push_reduce_scatter", "push_all_to_all", "push_barrier",
 )  # fmt: skip
 """Device functions that the entry kernel can run."""
 
@@ -47,6 +48,11 @@ PROBE = "probe"
 
 DTYPES: Mapping[str, int] = {"bfloat16": 0, "float16": 1, "float32": 2, "int32": 3}
 """Numbers of the element types in common.cuh."""
+
+SPEEDUPS: Mapping[str, int] = {
+    "relaxed_polls": 1, "loads_together": 2, "early_load": 3, "own_in_register": 4, "late_rearm": 5,
+}  # fmt: skip
+"""What makes the one-stage kernels fast, by the numbers of WITHOUT in common.cuh."""
 
 _FILES = (
     "primitives.cuh", "common.cuh", "one_stage.cuh", "push_flags.cuh", "two_stage.cuh", "fused.cuh", "islands.cuh",
@@ -67,7 +73,8 @@ class Variant:
     """One kernel to compile: `kernel` of `KERNELS`, for a world size, an element type and an arch (`sm_90`).
 
     `pdl` compiles programmatic dependent launch in (sm_90 and later); `virtual` builds the kernel of virtual ranks;
-    `broken` leaves one rule of safety out (a number of common.cuh), for negative controls.
+    `broken` leaves one rule of safety out (a number of common.cuh), for negative controls; `without` one thing that
+    makes it fast (a number of `SPEEDUPS`), to measure what that is worth.
     """
 
     kernel: str
@@ -77,6 +84,7 @@ class Variant:
     pdl: bool = False
     virtual: bool = False
     broken: int = 0
+    without: int = 0
 
     @property
     def entry(self) -> str:
@@ -91,7 +99,7 @@ class Variant:
     @property
     def macros(self) -> dict[str, str]:
         """Macro definitions that select it."""
-        flags = {"PDL": int(self.pdl), "BREAK": self.broken}
+        flags = {"PDL": int(self.pdl), "BREAK": self.broken, "WITHOUT": self.without}
         numbers = {"W": self.world_size, "DTYPE": DTYPES[self.dtype], **flags}
         if self.virtual:
             numbers["KIND"] = kind_of(self.kernel)

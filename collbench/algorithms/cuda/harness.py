@@ -38,14 +38,15 @@ RULES = {
 """Rules of safety that a test build leaves out, by their number in common.cuh."""
 
 APPLIES = {
-    1: ("one_stage_pull_data", "two_stage_pull_data", "push", "two_stage_push", "islands", "staged_ring", *FUSED),
-    2: ("one_stage_pull_data", "one_stage_pull_flag", "two_stage_pull_data", "push", "push_flags", "two_stage_push",
-        "islands", *FUSED, *COLLECTIVES),
-    3: ("one_stage_pull_data", "two_stage_pull_data", "push", "push_flags", "two_stage_push", "islands",
-        "staged_ring", *FUSED, "push_all_gather", "push_reduce_scatter", "push_all_to_all"),
+    1: ("one_stage_pull_data", "one_stage_pull_kept", "two_stage_pull_data", "push", "two_stage_push", "islands",
+        "staged_ring", *FUSED),
+    2: ("one_stage_pull_data", "one_stage_pull_kept", "one_stage_pull_flag", "two_stage_pull_data", "push",
+        "push_flags", "two_stage_push", "islands", *FUSED, *COLLECTIVES),
+    3: ("one_stage_pull_data", "one_stage_pull_kept", "two_stage_pull_data", "push", "push_flags", "two_stage_push",
+        "islands", "staged_ring", *FUSED, "push_all_gather", "push_reduce_scatter", "push_all_to_all"),
     4: ("one_stage_pull",), 5: ("one_stage_pull", "two_stage_pull_flag"),
-    6: ("one_stage_pull_data", "one_stage_pull_flag", "push", "push_flags", "two_stage_pull_data", "push_all_gather",
-        "push_reduce_scatter", "push_all_to_all"),
+    6: ("one_stage_pull_data", "one_stage_pull_kept", "one_stage_pull_flag", "push", "push_flags",
+        "two_stage_pull_data", "push_all_gather", "push_reduce_scatter", "push_all_to_all"),
     7: ("one_stage_pull_flag", "two_stage_pull_flag"),
 }  # fmt: skip
 _CHUNK = 500  # calls per kernel

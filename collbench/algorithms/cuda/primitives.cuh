@@ -15,6 +15,15 @@ struct __align__(16) Vec {
 #ifndef EMULATED
 #define DI __device__ __forceinline__
 
+#ifndef WITHOUT
+#define WITHOUT 0
+#endif
+#if WITHOUT == 1  // RELAXED_POLLS: see common.cuh
+#define POLL "ld.acquire.sys"
+#else
+#define POLL "ld.relaxed.sys"
+#endif
+
 DI u32 thread() { return threadIdx.x; }
 DI u32 threads() { return blockDim.x; }
 DI void block_sync() { __syncthreads(); }
@@ -30,7 +39,7 @@ DI u64 clock_ns() {
 // Loads `v` where `yes`, else leaves it alone: predicated, so that all loads of a poll are in flight together.
 DI void get_vec_if(Vec& v, u64 at, u32 yes) {
   asm volatile(
-      "{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      "{ .reg .pred p; setp.ne.u32 p, %5, 0; @p " POLL ".global.v4.u32 {%0,%1,%2,%3}, [%4]; }"
       : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3])
       : "l"(at), "r"(yes));
 }

@@ -47,7 +47,7 @@ class Step(ctypes.Structure):
 class Setting:
     """What is played: kernel, world size, element type, largest message, grid of one rank, first epoch, deadline.
 
-    `broken` builds without one rule of safety (numbers of common.cuh).
+    `broken` builds without one rule of safety, `without` without one of what makes it fast (numbers of common.cuh).
     """
 
     kernel: str
@@ -59,11 +59,14 @@ class Setting:
     epoch: int = 1
     deadline_s: float = 2.0
     broken: int = 0
+    without: int = 0
     islands: Islands | None = None
 
     def variant(self, arch: str) -> Variant:
         """The build that plays it."""
-        return Variant(self.kernel, self.world_size, self.dtype, arch, virtual=True, broken=self.broken)
+        return Variant(
+            self.kernel, self.world_size, self.dtype, arch, virtual=True, broken=self.broken, without=self.without
+        )
 
     @property
     def groups(self) -> Islands:

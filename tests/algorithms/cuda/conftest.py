@@ -41,7 +41,7 @@ def library(variant: Variant, folder: Path) -> Any:
     text = source(virtual=True)
     macros = "".join(f"#define {name} {value}\n" for name, value in variant.macros.items())
     device = text[text.index('#line 1 "common.cuh"') :]  # the emulator stands in for primitives.cuh
-    name = f"{variant.kernel}_{variant.world_size}_{variant.dtype}_{variant.broken}"
+    name = f"{variant.kernel}_{variant.world_size}_{variant.dtype}_{variant.broken}_{variant.without}"
     unit = folder / f"{name}.cc"
     unit.write_text(f'#include "emulator.h"\n{macros}{device}\n#include "emulator_main.h"\n')
     made = unit.with_suffix(".so")
@@ -60,7 +60,7 @@ class Emulation:
     def __init__(self, setting: Setting, folder: Path) -> None:
         self.setting = setting
         self.library = library(
-            Variant(setting.kernel, setting.world_size, setting.dtype, "sm_90", virtual=True, broken=setting.broken),
+            setting.variant("sm_90"),
             folder,
         )
         size = setting.region_bytes + 256

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cuda.core", reason="needs the extra cuda")
 
 from collbench.algorithms.cuda import compile as compiling
-from collbench.algorithms.cuda.compile import ARCHS, KERNELS, Compiled, CompileError, Variant, compile_kernel
+from collbench.algorithms.cuda.compile import ARCHS, KERNELS, SPEEDUPS, Compiled, CompileError, Variant, compile_kernel
 from collbench.algorithms.cuda.designs import FLAGGED
 
 
@@ -50,6 +50,18 @@ def test_other_world_sizes_do_not_spill(world_size: int, tmp_path: Path) -> None
     """The largest kernels hold for every world size."""
     for kernel in ("one_stage_pull_data", "two_stage_push", "islands_fused", "push_all_to_all"):
         assert compile_kernel(Variant(kernel, world_size, "bfloat16", "sm_90"), tmp_path).spills == 0
+
+
+@pytest.mark.parametrize("name", SPEEDUPS)
+def test_leaving_a_speedup_out_is_a_build_of_its_own(name: str, tmp_path: Path) -> None:
+    """The code changes for a kernel that has it, and does not spill."""
+    kernel = "push" if name in {"own_in_register", "late_rearm"} else "one_stage_pull_data"
+    whole, less = (
+        compile_kernel(Variant(kernel, 8, "bfloat16", "sm_90", without=number), tmp_path)
+        for number in (0, SPEEDUPS[name])
+    )
+    assert whole.cubin != less.cubin
+    assert less.spills == 0
 
 
 def test_programmatic_launch_is_compiled_in_from_sm_90(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.algorithms.cuda.arguments import Islands
-from collbench.algorithms.cuda.compile import KERNELS
+from collbench.algorithms.cuda.compile import KERNELS, SPEEDUPS
 from collbench.algorithms.cuda.designs import COLLECTIVES, FLAGGED, FUSED, dtypes_of
 from collbench.algorithms.cuda.harness import APPLIES, NEAR_WRAP, steps_of
 from collbench.algorithms.cuda.references import problem_of, random_input
@@ -44,6 +44,16 @@ def test_every_element_of_every_call_is_exact(kernel: str, world_size: int, emul
     outcome = emulation.play(steps_of(setting, 300, world_size, 0), seed=world_size)
     assert (outcome.wrong, outcome.first, outcome.errors) == (0, "", ())
     assert {emulation.epoch(rank) for rank in range(world_size)} == {NEAR_WRAP + 300}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"), list(product(("push", "one_stage_pull_data", "one_stage_pull_kept"), SPEEDUPS))
+)
+def test_what_makes_kernels_fast_can_be_left_out(kernel: str, name: str, emulate: Emulate) -> None:
+    """The slower builds compute the same."""
+    setting = small(kernel, 3, without=SPEEDUPS[name])
+    outcome = emulate(setting).play(steps_of(setting, 150, 7, 0), seed=7)
+    assert (outcome.wrong, outcome.errors) == (0, ())
 
 
 QUICK_DTYPES = {("islands_fused", "float16"), ("push_reduce_scatter", "bfloat16"), ("staged_ring", "float32")}

@@ -10,8 +10,10 @@ import pytest
 
 from collbench.algorithms.base import registry
 from collbench.algorithms.cuda import memory, runner, tuning
+from collbench.algorithms.cuda.compile import SPEEDUPS, Variant
 from collbench.algorithms.cuda.designs import collective_of
 from collbench.algorithms.own_runners import Auto, Islands, OneStagePullBuffered, Push, PushAllGather, PushReduceScatter
+from collbench.errors import UsageError
 from collbench.results.records import Call, Collective
 
 
@@ -174,6 +176,20 @@ def test_the_fastest_grid_of_the_slowest_rank_is_kept(machine: list[Any]) -> Non
         assert proof.evidence["kernel"] == f"one_stage_pull_data 2x{pull.threads}"
         assert "one_stage_pull_flag" in proof.evidence["tuning"]
         assert not any(made.pdl for made in Launcher.made)
+
+
+def test_a_speedup_is_left_out_when_asked_for(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """COLLBENCH_OWN_WITHOUT reaches the compiler and the evidence; another word is refused."""
+    asked: list[Variant] = []
+    made = SimpleNamespace(cubin=b"", registers=40, variant=SimpleNamespace(entry="collective"))
+    monkeypatch.setattr(runner, "compile_kernel", lambda variant: asked.append(variant) or made)
+    monkeypatch.setenv("COLLBENCH_OWN_WITHOUT", "early_load")
+    with Push(Ranks(), Call(1024, 2), 1) as push:
+        assert push.proof().evidence["without"] == "early_load"
+    assert {variant.without for variant in asked} == {SPEEDUPS["early_load"]}
+    monkeypatch.setenv("COLLBENCH_OWN_WITHOUT", "luck")
+    with pytest.raises(UsageError, match="'luck': expected one of relaxed_polls, "):
+        Push(Ranks(), Call(1024, 2), 1)
 
 
 def test_early_start_is_tried_when_asked_for(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from collbench.algorithms import assumed
 from collbench.algorithms.base import Algorithm, registry
 from collbench.contention.floor import floor
 from collbench.contention.parameters import Parameters
@@ -12,22 +13,17 @@ from collbench.contention.predict import Model, Prediction, shared_gpu
 from collbench.contention.traffic import Schedule
 from collbench.errors import CollbenchError, UsageError
 from collbench.results.records import Call, Cell, Collective, Fabric, Mode, Run, Support
-from collbench.topology.graph import LinkKind, Topology
+from collbench.topology.graph import LinkKind, Topology, TopologyError
 from collbench.topology.machine import Machine
 
 __all__ = ["Crossover", "Forecast", "predictions_of", "predictor"]
-
-_SOFTWARE = {
-    "torch": "2.13.0", "cuda": "13.0", "nccl": "2.30.7", "cuda-core": "1.0", "cuda-bindings": "13.0", "nvcc": "13.0",
-    "flashinfer": "1.0", "flashinfer-headers": "assumed",
-}  # fmt: skip
-_FACTS = {"p2p": "ok", "arch": "sm_90", "assumed": "yes"}
-"""What a machine is assumed to have when only its topology is known."""
 
 _Time = Callable[[int], float]
 
 _SUMMING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
+_OTHER = "another collective"
+_ON_PROCESSORS = "it runs on processors, whose scheduling the model does not know"
 _CHOOSING = ("nccl_auto", "auto")
 _USUAL_BYTES = 1 << 16  # a size that every algorithm takes that runs at all
 
@@ -51,7 +47,7 @@ class Forecast:
 
     Raises:
         UsageError: one rank, fewer GPUs than ranks, or more than 256 ranks.
-        TopologyError: ranks without a route, PCIe links that form a cycle.
+        TopologyError: no GPUs, ranks without a route, PCIe links that form a cycle.
     """
 
     def __init__(
@@ -65,6 +61,11 @@ class Forecast:
         algorithms: Sequence[Algorithm] | None = None,
         parameters: Parameters | None = None,
     ) -> None:
+        if not topology.gpus:
+            raise TopologyError(
+                f"topology {topology.name or '(unnamed)'} has no GPUs: ranks on processors are not predicted, "
+                "they wait for time slices; measure them: collbench sweep --algorithms host"
+            )
         self.ranks = len(topology.gpus) if ranks is None else ranks
         if not 1 < self.ranks <= len(topology.gpus):
             name = topology.name or "(unnamed)"
@@ -74,6 +75,7 @@ class Forecast:
         self.topology, self.mode, self.dtype, self.collective = topology, mode, dtype, collective
         self.model = Model(topology, parameters, self.ranks)
         self.left_out: dict[str, str] = {}
+        self._refused: dict[str, None] = {}
         self.algorithms = [a for a in algorithms or registry().values() if self._kept(a)]
 
     @cached_property
@@ -96,22 +98,53 @@ class Forecast:
 
     def _why_not(self, algorithm: Algorithm) -> str:
         if algorithm.collective is not self.collective:
-            return f"another collective: {algorithm.collective}"
+            return f"{_OTHER}: {algorithm.collective}"
         if algorithm.device != "cuda":
-            return "it runs on processors, whose scheduling the model does not know"
+            return _ON_PROCESSORS
         if algorithm.name == "nccl_auto":
             return "what NCCL chooses is not modelled: see the forced rows"
         if algorithm.name == "auto":
             return "it times others and keeps the fastest: see their rows"
+        if foreign := assumed.why_foreign(algorithm, self.topology):
+            return foreign
         support = self._support(algorithm, _USUAL_BYTES)
         return "" if support else support.reason
 
     @cached_property
     def _machine(self) -> Machine:
-        return Machine(self.topology, self.fabric, self.ranks, software=_SOFTWARE, facts=_FACTS)
+        return assumed.assumed_machine(self.topology, self.fabric, self.ranks)
+
+    @property
+    def not_here(self) -> dict[str, list[str]]:
+        """Reason -> algorithms of this collective on GPUs that are left out."""
+        found: dict[str, list[str]] = {}
+        for name, reason in self.left_out.items():
+            if name not in _CHOOSING and reason != _ON_PROCESSORS and not reason.startswith(_OTHER):
+                found.setdefault(reason, []).append(name)
+        return found
+
+    @cached_property
+    def _usual(self) -> Machine:
+        return assumed.usual(self._machine)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the rows should know of this topology."""
+        refused = (
+            f"our kernels do not run here ({reason}): rows say what such traffic costs" for reason in self._refused
+        )
+        return (*assumed.notes(self.topology, self.fabric, self.ranks), *refused)
 
     def _support(self, algorithm: Algorithm, size_bytes: int) -> Support:
-        return algorithm.support(self._machine, self.call(size_bytes))
+        """Whether it takes this call; what our own kernels cannot do on these cards does not hide their traffic."""
+        call = self.call(size_bytes)
+        found = algorithm.support(self._machine, call)
+        if found or algorithm.family != assumed.OWN:
+            return found
+        elsewhere = algorithm.support(self._usual, call)
+        if elsewhere:
+            self._refused.setdefault(found.reason)
+        return elsewhere
 
     def call(self, size_bytes: int) -> Call:
         """The call that is predicted."""
@@ -120,7 +153,7 @@ class Forecast:
 
     def schedule(self, algorithm: Algorithm, size_bytes: int) -> Schedule:
         """Its traffic."""
-        return algorithm.traffic(self.call(size_bytes), self.topology)
+        return assumed.staged(algorithm.traffic(self.call(size_bytes), self.topology), self.topology)
 
     def predict(self, algorithm: Algorithm, size_bytes: int) -> Prediction:
         """One algorithm at one size."""

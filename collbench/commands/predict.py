@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     from collbench.algorithms.predictions import Forecast
+    from collbench.algorithms.rewiring import Change
     from collbench.contention.parameters import Parameters
     from collbench.topology.graph import Topology
 
@@ -50,13 +51,14 @@ def run(args: argparse.Namespace) -> int:
 
     sizes = _sizes(args)
     forecasts = [_forecast(name, args) for name in _machines(args)]
+    _tell_apart(forecasts, _machines(args))
     rows = [forecast.rows(sizes) for forecast in forecasts]
     if not all(rows):
         raise UsageError(f"no algorithm takes {sizes[0]} to {sizes[-1]} bytes: use a multiple of 16 bytes")
     if args.json:
         _print_json(forecasts, rows, sizes)
     elif args.compare:
-        _print_comparison(forecasts, rows)
+        _print_comparison(forecasts, rows, sizes)
     else:
         _print_table(forecasts[0], rows[0], sizes)
     return 0
@@ -96,6 +98,15 @@ def _forecast(name: str, args: argparse.Namespace) -> "Forecast":
         why = "; ".join(f"{known}: {reason}" for known, reason in forecast.left_out.items())
         raise UsageError(f"--algorithms {args.algorithms}: none can be predicted on {name} ({why})")
     return forecast
+
+
+def _tell_apart(forecasts: "Sequence[Forecast]", files: Sequence[str]) -> None:
+    """An edited copy of a machine file has the same name: call both by their files."""
+    from dataclasses import replace
+
+    if len(forecasts) == 2 and len({one.topology.name for one in forecasts}) == 1:  # noqa: PLR2004 - both sides
+        for forecast, file in zip(forecasts, files, strict=True):
+            forecast.topology = replace(forecast.topology, name=f"{forecast.topology.name} ({file})")
 
 
 def _parameters(args: argparse.Namespace) -> "Parameters | None":
@@ -144,8 +155,10 @@ def _print_table(forecast: "Forecast", rows: Sequence[Mapping[str, Any]], sizes:
     ]  # fmt: skip
     print(f"{forecast.topology.name}: {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}")
     _print_columns([head, *lines])
-    for note in sorted({f"{row['algorithm']}: {note}" for row in rows for note in row["notes"]}):
+    for note in [*forecast.notes, *sorted({f"{row['algorithm']}: {note}" for row in rows for note in row["notes"]})]:
         print(note)
+    for reason, names in forecast.not_here.items():
+        print(f"left out, {reason}: {', '.join(names)}")
     for cross in forecast.crossovers(sizes[0], sizes[-1]):
         print(f"from {cross.bytes} bytes on, {cross.after} is faster than {cross.before}")
 
@@ -153,21 +166,49 @@ def _print_table(forecast: "Forecast", rows: Sequence[Mapping[str, Any]], sizes:
 _SHOWN_US = 0.005
 
 
-def _print_comparison(forecasts: "Sequence[Forecast]", rows: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+def _print_comparison(
+    forecasts: "Sequence[Forecast]", rows: Sequence[Sequence[Mapping[str, Any]]], sizes: list[int]
+) -> None:
+    from collbench.algorithms.rewiring import changes, fastest, only_on
+
+    sides = list(zip("AB", forecasts, rows, strict=True))
+    for side, forecast, _ in sides:
+        print(f"{side} = {forecast.topology.name}, {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}")
+    _print_columns([
+        ["fastest at", "on A", "A_us", "on B", "B_us", "change"],
+        *([str(one.bytes), one.change.before["algorithm"], _us(one.change.before), one.change.after["algorithm"],
+           _us(one.change.after), _percent(one.change.ratio)] for one in fastest(*rows)),
+    ])  # fmt: skip
+    print()
+    head = ["algorithm", "bytes", "A_us", "B_us", "change", "A_floor", "B_floor", "bottleneck of A", "bottleneck of B"]
+    _print_columns([head, *(_compared(change) for change in changes(*rows))])
+    for side, forecast, _ in sides:
+        for cross in forecast.crossovers(sizes[0], sizes[-1]):
+            print(f"{side}: from {cross.bytes} bytes on, {cross.after} is faster than {cross.before}")
+        for note in forecast.notes:
+            print(f"{side}: {note}")
+    for (side, _, mine), (_, _, others) in (sides, sides[::-1]):
+        if names := only_on(mine, others):
+            print(f"only on {side}: {', '.join(names)}")
+
+
+def _compared(change: "Change") -> list[str]:
     from collbench.units import format_us
 
-    before = {(row["algorithm"], row["bytes"]): row for row in rows[0]}
-    print(f"A = {forecasts[0].topology.name}, {forecasts[0].ranks} ranks")
-    print(f"B = {forecasts[1].topology.name}, {forecasts[1].ranks} ranks")
-    lines = [["algorithm", "bytes", "A_us", "B_us", "change", "bottleneck of A", "bottleneck of B"]]
-    for row in rows[1]:
-        old = before.get((row["algorithm"], row["bytes"]))
-        if old is not None:
-            change = f"{row['total_us'] / old['total_us'] - 1:+.0%}"
-            times = [format_us(old["total_us"]), format_us(row["total_us"])]
-            name, size = row["algorithm"], str(row["bytes"])
-            lines.append([name, size, *times, change, _link(old["bottleneck"]), _link(row["bottleneck"])])
-    _print_columns(lines)
+    a, b = change.before, change.after
+    floors = [format_us(row["floor_us"]) for row in (a, b)]
+    links = [_link(row["bottleneck"]) for row in (a, b)]
+    return [a["algorithm"], str(a["bytes"]), _us(a), _us(b), _percent(change.ratio), *floors, *links]
+
+
+def _us(row: Mapping[str, Any]) -> str:
+    from collbench.units import format_us
+
+    return format_us(row["total_us"])
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio - 1:+.0%}"
 
 
 def _link(bottleneck: Mapping[str, Any] | None) -> str:

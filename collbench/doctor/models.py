@@ -1,25 +1,5 @@
-"""Compute capability of a GPU from its model's name, for machines of which only that was written down."""
+"""Compute capability of a GPU from its model's name; the table is `collbench.topology.models`."""
 
-import re
-from collections.abc import Mapping
+from collbench.topology.models import arch_of
 
 __all__ = ["arch_of"]
-
-_ARCHS: Mapping[str, str] = {
-    "GB300|B300": "sm_103",
-    "GB200|B200": "sm_100",
-    r"RTX PRO \d+|RTX 50[5-9]0": "sm_120",
-    "GH200|H200|H100|H800|H20": "sm_90",
-    r"L40S|L40|L20|L4|RTX 40[5-9]0|RTX \d+ ADA": "sm_89",
-    r"A40|A16|A10G|A10|A2|RTX A\d+|RTX 30[5-9]0": "sm_86",
-    "A100|A800|A30": "sm_80",
-    "T4": "sm_75",
-    "V100": "sm_70",
-}
-"""By whole words of the name (NVIDIA's list of compute capabilities, developer.nvidia.com/cuda-gpus)."""
-
-
-def arch_of(model: str) -> str:
-    """`sm_120` for `NVIDIA RTX PRO 6000 Blackwell Server Edition`; empty for what is not in the table."""
-    name = model.upper().replace("-", " ")
-    return next((arch for words, arch in _ARCHS.items() if re.search(rf"(?<!\S)(?:{words})(?!\S)", name)), "")

@@ -63,6 +63,79 @@ def test_rewiring(collbench: Shell, words: tuple[str, ...]) -> None:
     assert "leaf0 -> root_switch0 (8 flows)" in done.stdout
 
 
+def test_a_comparison_begins_with_the_answer(collbench: Shell) -> None:
+    """The fastest of each side per size, then every algorithm with floors and links, then where the fastest changes."""
+    words = ("--compare", "two-flat-gen5-switches", "two-switches-8x4090-no-p2p", "-b", "4K", "-e", "256K", "-f", "64")
+    done = collbench("predict", *words)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[2].split()[:4] == ["fastest", "at", "on", "A"]
+    assert [line.split()[0] for line in lines[3:5]] == ["4096", "262144"]
+    assert lines[6].split()[5:7] == ["A_floor", "B_floor"]
+    assert "B: no peer access: all bytes go through host memory" in done.stdout
+    only = next(line for line in lines if line.startswith("only on A: "))
+    assert {"push", "one_stage_pull", "symm_one_shot"} <= set(only.removeprefix("only on A: ").split(", "))
+
+
+def test_an_edited_copy_is_told_apart_by_its_file(collbench: Shell, tmp_path: Path, root: Path) -> None:
+    """Half of the uplink, the name left as it was."""
+    source = (root / "topologies" / "two-flat-gen5-switches.toml").read_text()
+    (tmp_path / "half.toml").write_text(source.replace("capacity_gbps = 53.8\n", "capacity_gbps = 26.9\n"))
+    words = ("--compare", "two-flat-gen5-switches", "half.toml", "-b", "64K", "--algorithms", "push,nccl_ring_ll")
+    done = collbench("predict", *words, "--json")
+    data = json.loads(done.stdout)
+    names = ["two-flat-gen5-switches (two-flat-gen5-switches)", "two-flat-gen5-switches (half.toml)"]
+    assert list(data["left_out"]) == names
+    times = {(row["topology"], row["algorithm"]): row["total_us"] for row in data["rows"]}
+    assert times[names[1], "push"] > 1.5 * times[names[0], "push"]
+
+
+PREDICTED = ("aws-g5-8xa10g", "connectx8-switch-pairs", "cube-mesh-8xv100", "four-switches-16gpu", "two-arc-b70",
+             "xgmi-mesh-8xmi355x")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_every_kind_of_machine_is_predicted(collbench: Shell, name: str) -> None:
+    done = collbench("predict", "--topology", name, "-b", "8K")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("flow") >= 6
+
+
+def test_without_peer_access_only_staging_is_predicted(collbench: Shell) -> None:
+    """NCCL goes through host memory; what maps its peers' memory is left out, with the reason."""
+    done = collbench("predict", "--topology", "two-switches-8x4090-no-p2p", "-b", "8K", "--json")
+    data = json.loads(done.stdout)
+    assert {row["algorithm"].split("_")[0] for row in data["rows"]} == {"nccl"}
+    ring = next(row for row in data["rows"] if row["algorithm"] == "nccl_ring_ll")
+    assert "root" in ring["bottleneck"]["link"], "neighbours below one switch meet at its uplink"
+    assert ring["bottleneck"]["flows"] > 1
+    for name in ("push", "one_stage_pull", "vllm_one_stage", "symm_one_shot"):
+        assert "P2P is off" in data["left_out"]["two-switches-8x4090-no-p2p"][name]
+    told = collbench("predict", "--topology", "two-switches-8x4090-no-p2p", "-b", "8K").stdout
+    assert "left out, the GPUs cannot reach each other's memory (P2P is off): " in told
+
+
+def test_other_vendors_have_traffic_but_none_of_nvidias_software(collbench: Shell) -> None:
+    done = collbench("predict", "--topology", "two-arc-b70", "-b", "8K")
+    assert "these GPUs are Intel's, for which collbench has no kernels" in done.stdout
+    assert "left out, made for NVIDIA's GPUs, and these are Intel's: " in done.stdout
+    assert not [line for line in done.stdout.splitlines() if line.startswith("nccl")]
+    assert [line for line in done.stdout.splitlines() if line.startswith("push ")]
+
+
+def test_old_cards_have_traffic_but_not_our_kernels(collbench: Shell) -> None:
+    done = collbench("predict", "--topology", "one-plx-4xv100", "-b", "8K")
+    assert "our kernels do not run here (" in done.stdout
+    assert "left out, sm_70 is older than sm_80: vllm_one_stage" in done.stdout
+
+
+def test_ranks_on_processors_are_not_predicted(collbench: Shell) -> None:
+    done = collbench("predict", "--topology", "cpu-host")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "has no GPUs: ranks on processors are not predicted" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_compared_rows_say_whose_they_are(collbench: Shell) -> None:
     done = collbench("predict", "--compare", "two-flat-gen5-switches", "root-leaf-switches", "-b", "1K", "--json")
     names = {row["topology"] for row in json.loads(done.stdout)["rows"]}

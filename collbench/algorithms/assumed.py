@@ -1,0 +1,71 @@
+"""What a machine is assumed to be when only its topology is known: software, facts, and what does not run there."""
+
+from dataclasses import replace
+
+from collbench.algorithms.base import Algorithm
+from collbench.contention.patterns import through_host
+from collbench.contention.traffic import Schedule
+from collbench.results.records import Fabric
+from collbench.topology.gpus import has_peer_access, vendor
+from collbench.topology.graph import Topology
+from collbench.topology.machine import Machine
+from collbench.topology.models import arch_of
+
+__all__ = ["OWN", "assumed_machine", "notes", "staged", "usual", "why_foreign"]
+
+_SOFTWARE = {
+    "torch": "2.13.0", "cuda": "13.0", "nccl": "2.30.7", "cuda-core": "1.0", "cuda-bindings": "13.0", "nvcc": "13.0",
+    "flashinfer": "1.0", "flashinfer-headers": "assumed",
+}  # fmt: skip
+_USUAL_ARCH = "sm_90"
+OWN = "own"
+"""Family of our own algorithms: their traffic is predicted even where our kernels do not run."""
+
+_MOST_PEERS = 8
+"""Peers whose memory one GPU maps where there is no NVSwitch (CUDA programming guide, peer-to-peer memory access)."""
+
+
+def assumed_machine(topology: Topology, fabric: Fabric, ranks: int) -> Machine:
+    """The machine of a topology: recent software, peer access as the topology says, NVIDIA's cards by their name."""
+    archs = {arch_of(topology.node(gpu).attributes.get("model", "")) for gpu in topology.gpus}
+    arch = archs.pop() if len(archs) == 1 else ""
+    facts = {
+        "p2p": "ok" if has_peer_access(topology) else "off",
+        "arch": arch or _USUAL_ARCH,
+        "assumed": "yes",
+    }
+    return Machine(topology, fabric, ranks, software=_SOFTWARE, facts=facts)
+
+
+def usual(machine: Machine) -> Machine:
+    """The same machine with cards on which our kernels run."""
+    return replace(machine, facts={**machine.facts, "arch": _USUAL_ARCH})
+
+
+def why_foreign(algorithm: Algorithm, topology: Topology) -> str:
+    """Why other people's software does not run on the cards of another vendor; empty where nothing is in the way."""
+    made = vendor(topology)
+    if made in {"", "NVIDIA"} or algorithm.family == OWN:
+        return ""
+    return f"made for NVIDIA's GPUs, and these are {made}'s"
+
+
+def staged(schedule: Schedule, topology: Topology) -> Schedule:
+    """The schedule as it is on this topology: through host memory where GPUs do not reach each other."""
+    return schedule if has_peer_access(topology) else through_host(schedule)
+
+
+def notes(topology: Topology, fabric: Fabric, ranks: int) -> tuple[str, ...]:
+    """What a reader of predictions should know of this topology."""
+    made = vendor(topology)
+    found = []
+    if not has_peer_access(topology):
+        found.append("no peer access: all bytes go through host memory; NCCL's constants there are those of PCIe links")
+    if made not in {"", "NVIDIA"}:
+        found.append(f"these GPUs are {made}'s, for which collbench has no kernels: rows say what such traffic costs")
+    if fabric is Fabric.PCIE and ranks - 1 > _MOST_PEERS:
+        found.append(
+            f"CUDA maps at most {_MOST_PEERS} peers per GPU without NVSwitch: "
+            f"kernels that map all {ranks - 1} may not run"
+        )
+    return tuple(found)

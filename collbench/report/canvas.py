@@ -8,6 +8,7 @@ from typing import Any
 from collbench.report.svg import Styles, inline
 
 __all__ = [
+    "BACK",
     "BLOCK",
     "COLOURS",
     "CURVES",
@@ -24,10 +25,11 @@ __all__ = [
     "sheet",
 ]
 
-INK, MUTED, GRID, FLOOR = "#000001", "#000002", "#000003", "#000004"
+INK, MUTED, GRID, FLOOR, BACK = "#000001", "#000002", "#000003", "#000004", "#000005"
 CURVES = tuple(f"#0000{16 + i:02x}" for i in range(12))
 COLOURS: Mapping[str, str] = {
     INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--line)", FLOOR: "var(--floor)",
+    BACK: "var(--back)",
     **{colour: f"var(--c{i})" for i, colour in enumerate(CURVES)},
 }  # fmt: skip
 """Stand-ins that are drawn with, and the page's variables that take their place."""

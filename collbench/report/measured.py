@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from collbench.algorithms.predictions import predictions_of
 from collbench.report import answer, crossings, figure
 from collbench.report.canvas import Drawn, Table
 from collbench.report.gain import gains, sentence, usual
+from collbench.report.predicted import Predicted
+from collbench.report.reasons import reasons
 from collbench.report.series import Panel, Series, panels, spreads
 from collbench.report.svg import Styles, inline
 from collbench.results.records import Run, Samples
@@ -19,9 +20,11 @@ __all__ = ["measured"]
 _MOST_NAMES = 3
 
 
-def measured(run: Run, samples: Sequence[Samples], floors: Mapping[str, float], styles: Styles) -> dict[str, Any]:
+def measured(
+    run: Run, samples: Sequence[Samples], floors: Mapping[str, float], told: Predicted, styles: Styles
+) -> dict[str, Any]:
     """Rows, and the parts of the page that come from them, ready for the template."""
-    rows = make_rows(run, samples, floors, predictions_of(run))
+    rows = make_rows(run, samples, floors, told.times_us)
     found = sorted(panels(rows, spreads(samples)), key=answer.rank)
     best = answer.headline(found)
     ok = [row for row in rows if row["status"] == "ok"]
@@ -29,7 +32,7 @@ def measured(run: Run, samples: Sequence[Samples], floors: Mapping[str, float], 
     launches = min((row["launches"] for row in ok), default=0)
     found_leads = answer.leads(best) if best else []
     return {
-        "rows": rows,
+        "rows": rows, "panels": found,
         "headline": answer.finding(best, times=False) if best else "No cell ended ok: there is nothing to compare.",
         "headline_of": best.title if best else "",
         "headline_times": answer.finding(best) if best else "",
@@ -39,7 +42,7 @@ def measured(run: Run, samples: Sequence[Samples], floors: Mapping[str, float], 
         "fastest": _fastest(best, found_leads) if best else None,
         "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches),
         "figures": [entry for index, panel in enumerate(found) for entry in _figures(panel, f"f{index}", styles)],
-    } | crossings.told(found)  # fmt: skip
+    } | crossings.told(found) | reasons(told, rows, found, styles)  # fmt: skip
 
 
 def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:

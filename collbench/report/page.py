@@ -28,8 +28,10 @@ def build(path: str | Path) -> str:
     from collbench.report.compatibility import compatibility
     from collbench.report.launching import launching
     from collbench.report.measured import measured
+    from collbench.report.predicted import predict_run
     from collbench.report.surroundings import surroundings
     from collbench.report.svg import Styles
+    from collbench.report.wiring import wiring
     from collbench.report.worth import worth
     from collbench.results.store import RunFolder
 
@@ -38,12 +40,14 @@ def build(path: str | Path) -> str:
     if not samples:
         raise InvalidError(f"{path}: the run holds no samples: go on with collbench sweep --resume {path}")
     styles = Styles(COLOURS)
-    around, floors = surroundings(folder.run, styles)
-    shown = measured(folder.run, samples, floors, styles)
-    rows = shown.pop("rows")
+    around, floors = surroundings(folder.run)
+    told = predict_run(folder)
+    shown = measured(folder.run, samples, floors, told, styles)
+    rows, found = shown.pop("rows"), shown.pop("panels")
+    shown |= wiring(around.pop("topology"), told, found, styles)
     kept = rows[: tables.MOST_ROWS]
     columns, lines = tables.full(kept)
-    problems = [*folder.problems(), *around.pop("problems")]
+    problems = [*folder.problems(), *told.problems, *around.pop("problems")]
     context = {
         "rows_total": len(rows), "columns": columns, "lines": lines, "constants": tables.constants(kept),
         "csv": tables.csv_link(kept), "problems": problems,

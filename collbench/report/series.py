@@ -40,6 +40,7 @@ class Point:
     predicted_us: float | None
     flags: tuple[str, ...]
     p99_us: float | None = None
+    cell_id: str = ""
 
     @property
     def plausible(self) -> bool:
@@ -155,7 +156,7 @@ def _curves(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> 
 def _point(row: Mapping[str, Any], spread: Mapping[str, Spread]) -> Point:
     return Point(
         row["bytes"], row["p50_us"], spread[row["cell_id"]], row["floor_us"], row["predicted_us"], tuple(row["flags"]),
-        row["p99_us"],
+        row["p99_us"], row["cell_id"],
     )  # fmt: skip
 
 

@@ -5,24 +5,21 @@ from typing import Any
 
 from collbench.errors import CollbenchError
 from collbench.report.private import public, public_command, public_facts
-from collbench.report.svg import Styles, inline
 from collbench.results.records import Run
 from collbench.topology.machine import Machine
 
 __all__ = ["surroundings"]
 
 
-def surroundings(run: Run, styles: Styles) -> tuple[dict[str, Any], Mapping[str, float]]:
+def surroundings(run: Run) -> tuple[dict[str, Any], Mapping[str, float]]:
     """The page's parts on machine and environment, and each cell's floor in us; `problems` says what is missing."""
     machine, problems = _machine(run)
     floors: Mapping[str, float] = {}
-    drawing = ("", "")
     if machine is not None:
         floors, more = _floors(run)
         problems += more
-        drawing = _drawing(machine, styles)
     context = {
-        "problems": problems, "machine": _machine_facts(machine), "drawing": drawing[0], "drawing_css": drawing[1],
+        "problems": problems, "machine": _machine_facts(machine), "topology": machine.topology if machine else None,
         "machine_text": _machine_text(run, machine), "command": public_command(run.command),
         "software": public_facts(machine.software if machine else {}),
         "facts": public_facts(machine.facts if machine else {}), "settings": public_facts(run.settings),
@@ -47,12 +44,6 @@ def _floors(run: Run) -> tuple[Mapping[str, float], list[str]]:
         return floors_of(run), []
     except (CollbenchError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         return {}, [f"floors cannot be worked out: {type(error).__name__}: {public(str(error))}"]
-
-
-def _drawing(machine: Machine, styles: Styles) -> tuple[str, str]:
-    from collbench.topology.drawing import svg
-
-    return inline(svg(machine.topology), "drawing-", styles)
 
 
 def _devices(machine: Machine) -> str:

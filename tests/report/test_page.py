@@ -67,6 +67,7 @@ def test_sections_stand_in_their_order(page: str) -> None:
         "machine",
         "latency",
         "crossovers",
+        "why",
         "launching",
         "not-run",
         "environment",
@@ -258,7 +259,7 @@ def test_sixty_algorithms_stay_small_and_quick(tmp_path: Path, benchmark: Any) -
 
     assert len(page.encode()) < 2_000_000
     assert page.count('<div class="plot">') == 5
-    assert max(figure.count("<li>") for figure in page.split('<ul class="legend"')[1:]) <= 12
+    assert max(figure.partition("</ul>")[0].count("<li>") for figure in page.split('<ul class="legend"')[1:]) <= 12
     assert benchmark.stats.stats.max < 8.0
 
 

@@ -1,0 +1,210 @@
+"""Why it takes that long: each time split into the terms of the model, what stays unexplained, and the sentence."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from collbench.contention.explain import MOST_RATIO, Explanation, Verdict
+from collbench.contention.predict import TERMS, Prediction
+from collbench.errors import CollbenchError
+from collbench.report.canvas import BACK, BLOCK, CURVES, INK, MUTED, Drawn, Key, Table, picture
+from collbench.report.figure import MOST_CURVES
+from collbench.report.gain import DECODE_BYTES
+from collbench.report.predicted import Predicted
+from collbench.report.private import public
+from collbench.report.series import Panel
+from collbench.report.svg import Styles
+from collbench.results.summary import clean
+from collbench.units import format_bytes, format_us
+
+__all__ = ["chosen_sizes", "reasons"]
+
+_COLOUR = {
+    "launch": 7, "sync": 0, "path": 8, "port": 2, "queueing": 3, "efficiency": 1, "window": 5, "reduce": 11,
+    "protocol": 4,
+}  # fmt: skip
+_WORDS = {
+    "launch": "launch", "sync": "sync: flags and fences", "path": "path: latency of the wires",
+    "port": "port: a rank's own bytes", "queueing": "queueing: a link is shared",
+    "efficiency": "efficiency: what links lose", "window": "window: reads in flight", "reduce": "reduce: summing",
+    "protocol": "protocol: more bytes and hops",
+}  # fmt: skip
+_LEAST_LABEL = 0.07
+_LEAST_US = 0.005
+_MOST_SENTENCES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """One measured cell with its prediction and explanation; the terms count only where it is `explained`."""
+
+    name: str
+    measured_us: float
+    prediction: Prediction
+    explanation: Explanation
+
+    @property
+    def explained(self) -> bool:
+        return self.explanation.verdict is not Verdict.UNEXPLAINED
+
+    @property
+    def link(self) -> str:
+        b = self.prediction.bottleneck
+        return "" if b is None or not self.explained else f"{clean(b.link)}: {b.flows} flows, {b.gbps:.1f} GB/s"
+
+
+def chosen_sizes(panel: Panel) -> list[int]:
+    """The smallest size, the one nearest to a decode step's, and the largest."""
+    sizes = panel.sizes
+    middle = min(sizes, key=lambda size: abs(math.log(size / DECODE_BYTES)))
+    return sorted({sizes[0], middle, sizes[-1]})
+
+
+def reasons(
+    told: Predicted, rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel], styles: Styles
+) -> dict[str, Any]:
+    """`why` for the template: figures and sentences of the first panel with predictions, or why there is none."""
+    measured = {row["cell_id"]: row for row in rows if row["p50_us"] is not None}
+    for panel in panels:
+        found = [(size, _bars(told, measured, panel, size)) for size in chosen_sizes(panel)]
+        if any(bars for _, bars in found):
+            figures = [_figure(panel, size, bars, styles, f"why{i}-") for i, (size, bars) in enumerate(found) if bars]
+            words = [(format_bytes(size), [b.explanation.sentence for b in bars]) for size, bars in found if bars]
+            return {"why": {"empty": "", "mode": panel.title, "figures": figures, "words": _public(words)}}
+    words = [
+        (format_bytes(size), _sentences(told, measured, panel, size))
+        for panel in panels[:1]
+        for size in chosen_sizes(panel)
+    ]
+    title = panels[0].title if panels else ""
+    return {"why": {"empty": told.why_not(), "mode": title, "figures": [], "words": _public(words)}}
+
+
+def _public(words: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, list[str]]]:
+    return [(size, [public(text) for text in some]) for size, some in words if some]
+
+
+def _cells(measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -> list[tuple[str, Mapping[str, Any]]]:
+    """Rows of a panel at one size, fastest first."""
+    found = [
+        (one.name, measured[point.cell_id])
+        for one in panel.series
+        if (point := one.at(size)) and point.plausible and point.cell_id in measured
+    ]
+    return sorted(found, key=lambda pair: float(pair[1]["p50_us"]))
+
+
+def _bars(told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -> list[_Bar]:
+    rows = [(name, row) for name, row in _cells(measured, panel, size) if row["cell_id"] in told.best]
+    return [
+        _Bar(name, row["p50_us"], told.best[row["cell_id"]], told.explain(row)) for name, row in rows[:MOST_CURVES]
+    ]  # fmt: skip
+
+
+def _sentences(told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -> list[str]:
+    found = []
+    for _, row in _cells(measured, panel, size)[:_MOST_SENTENCES]:
+        try:
+            found.append(told.explain(row).sentence)
+        except CollbenchError:
+            continue
+    return found
+
+
+def _figure(panel: Panel, size: int, bars: Sequence[_Bar], styles: Styles, prefix: str) -> Drawn:
+    finding = _finding(bars)
+    terms = [term for term in TERMS if any(b.explained and b.prediction.terms_us[term] >= _LEAST_US for b in bars)]
+    title = f"{format_bytes(size)}, {panel.title}"
+    titles: dict[str, list[str]] = {}
+    height = 0.75 + 0.31 * len(bars)
+    svg = picture(partial(_paint, bars, terms, titles), (7.4, height), prefix, styles, f"{title}. {finding}", titles)
+    keys = [Key(_WORDS[term], _COLOUR[term], BLOCK) for term in terms]
+    note = "The upright stroke is what was measured; an empty box behind the terms is unexplained."
+    if not all(bar.explained for bar in bars):
+        note += f" Above {MOST_RATIO:g} times the prediction no term is named, and the whole bar is empty."
+    note = f"{public(bars[0].explanation.sentence)} {note}"
+    return Drawn(title, finding, svg, _table(title, bars, terms), note, keys, "Terms in their order", "microseconds")
+
+
+def _paint(bars: Sequence[_Bar], terms: Sequence[str], titles: dict[str, list[str]], figure: Any) -> None:  # noqa: ANN401 - matplotlib has no types
+    height = figure.get_figheight()
+    axes = figure.add_axes((0.235, 0.42 / height, 0.745, 1 - 0.5 / height))
+    reach = 1.04 * max(max(bar.measured_us, bar.prediction.total_us * bar.explained) for bar in bars)
+    for y, bar in enumerate(bars):
+        _row(axes, y, bar, terms, titles, reach)
+    axes.set_xlim(0, reach)
+    axes.set_ylim(len(bars) - 0.45, -0.55)
+    axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#000003", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _row(axes: Any, y: int, bar: _Bar, terms: Sequence[str], titles: dict[str, list[str]], reach: float) -> None:  # noqa: ANN401 - same
+    left = 0.0
+    for term in terms if bar.explained else ():
+        us = bar.prediction.terms_us[term]
+        if us < _LEAST_US:
+            continue
+        name = f"bar{y}{term}"
+        axes.barh(
+            y, us, left=left, height=0.64, color=CURVES[_COLOUR[term]], edgecolor=BACK, linewidth=0.8, gid=name
+        )  # fmt: skip
+        titles[name] = [f"{bar.name}: {term} {format_us(us)} us of {format_us(bar.prediction.total_us)} predicted"]
+        if us > reach * _LEAST_LABEL * max(1.0, len(term) / 5):
+            axes.text(left + us / 2, y, term, color=BACK, ha="center", va="center", fontsize=8.5)
+        left += us
+    rest = bar.measured_us - left
+    if rest > 0:
+        axes.barh(
+            y, rest, left=left, height=0.64, facecolor="none", edgecolor=MUTED, linewidth=0.9, linestyle=(0, (3, 2)),
+            gid=f"rest{y}",
+        )  # fmt: skip
+        titles[f"rest{y}"] = [f"{bar.name}: {format_us(rest)} us unexplained"]
+    name = f"measured{y}"
+    axes.plot([bar.measured_us] * 2, [y - 0.42, y + 0.42], color=INK, linewidth=2.2, solid_capstyle="butt", gid=name)
+    titles[name] = [f"{bar.name}: {format_us(bar.measured_us)} us measured"]
+
+
+def _finding(bars: Sequence[_Bar]) -> str:
+    """The largest term of the fastest, who waits most for a shared link, and what is not explained."""
+    parts = []
+    clear = [bar for bar in bars if bar.explained]
+    if clear:
+        first = clear[0]
+        term, us = max(first.prediction.terms_us.items(), key=lambda item: item[1])
+        share = us / first.prediction.total_us
+        parts.append(
+            f"Of the {format_us(first.prediction.total_us)} us predicted for {first.name}, {term} is {share:.0%}"
+        )
+        parts.append(_queueing(clear))
+    if rest := [bar.name for bar in bars if not bar.explained]:
+        parts.append(f"not explained: {', '.join(rest)} (above {MOST_RATIO:g} times the prediction)")
+    return f"{'; '.join(parts)}."
+
+
+def _queueing(bars: Sequence[_Bar]) -> str:
+    part: Callable[[_Bar], float] = lambda bar: bar.prediction.terms_us["queueing"] / bar.prediction.total_us  # noqa: E731
+    most = max(bars, key=part)
+    if part(most) < 0.005:  # noqa: PLR2004 - nothing once rounded
+        return "nobody waits for a shared link"
+    b = most.prediction.bottleneck
+    where = f" at {clean(b.link)} with {b.flows} flows" if b else ""
+    return f"{most.name} waits most for a shared link: {part(most):.0%}{where}"
+
+
+def _table(title: str, bars: Sequence[_Bar], terms: Sequence[str]) -> Table:
+    numbers = [("measured", True), ("predicted", True), *((term, True) for term in terms), ("unexplained", True)]
+    columns = [("algorithm", False), *numbers, ("link that binds", False), ("from priors", True)]
+    lines = []
+    for bar in bars:
+        prediction = bar.prediction
+        parts = [format_us(prediction.terms_us[term]) if bar.explained else "" for term in terms]
+        rest = bar.measured_us - prediction.total_us * bar.explained
+        lines.append([
+            bar.name, format_us(bar.measured_us), format_us(prediction.total_us), *parts, f"{rest:+.2f}", bar.link,
+            f"{prediction.prior_share:.0%}",
+        ])  # fmt: skip
+    return Table(f"Terms in microseconds, {title}", columns, lines)

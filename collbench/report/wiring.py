@@ -1,0 +1,147 @@
+"""The picture of the machine, the link that holds the fastest algorithm back, and what binds the others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from collbench.contention.explain import MOST_RATIO
+from collbench.contention.predict import Prediction
+from collbench.report.answer import leads
+from collbench.report.canvas import Table
+from collbench.report.predicted import Predicted
+from collbench.report.series import Panel, Point, Series
+from collbench.report.svg import Styles, inline
+from collbench.results.summary import clean
+from collbench.topology.drawing import svg
+from collbench.topology.graph import Link, LinkKind, Topology
+from collbench.topology.words import LINK_WORDS, downtrained, speed_words
+from collbench.units import format_bytes
+
+__all__ = ["MOST_NAMES", "wiring"]
+
+MOST_NAMES = 16
+"""Links of one kind that the table names."""
+
+_PREFIX, _PICTURE = "drawing-", "wires"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A cell that the model explains, and the link that holds its last flow back."""
+
+    name: str
+    bytes: int
+    link: str
+    flows: int
+    gbps: float
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        src, _, dst = self.link.partition(" -> ")
+        return src, dst
+
+
+def wiring(topology: Topology | None, told: Predicted, panels: Sequence[Panel], styles: Styles) -> dict[str, Any]:
+    """`drawing`, `drawing_css`, what stands under it, and tables of links and of what binds, for the template."""
+    if topology is None:
+        return {"drawing": "", "drawing_css": "", "drawing_finding": "", "links": None, "bound": None}
+    bound = [one for panel in panels[:1] for one in _bound(told, panel)]
+    hot = _hot(bound, panels)
+    text = svg(topology, [hot.ends] if hot else None, _PICTURE)
+    drawing, css = inline(text, _PREFIX, styles)
+    return {
+        "drawing": drawing, "drawing_css": css, "drawing_finding": _finding(topology, hot), "links": _links(topology),
+        "bound": _lines(bound, text) if bound else None,
+    }  # fmt: skip
+
+
+def _bound(told: Predicted, panel: Panel) -> list[_Bound]:
+    pairs = [(one, point) for one in panel.series for point in one.points if point.plausible]
+    return [found for one, point in pairs if (found := _of(one, point, told.best.get(point.cell_id)))]
+
+
+def _of(one: Series, point: Point, prediction: Prediction | None) -> _Bound | None:
+    """None where the model names no link, or is so far off that none may be blamed."""
+    if prediction is None or prediction.bottleneck is None or point.p50_us > MOST_RATIO * prediction.total_us:
+        return None
+    b = prediction.bottleneck
+    return _Bound(one.name, point.bytes, clean(b.link), b.flows, b.gbps)
+
+
+def _hot(bound: Sequence[_Bound], panels: Sequence[Panel]) -> _Bound | None:
+    """Of the fastest algorithm at the largest size that the model explains."""
+    fastest = {lead.bytes: lead.best.name for panel in panels[:1] for lead in leads(panel)}
+    some = [one for one in bound if fastest.get(one.bytes) == one.name]
+    return max(some, key=lambda one: one.bytes, default=None)
+
+
+def _finding(topology: Topology, hot: _Bound | None) -> str:
+    """Whether links run as fast as they can, and the coloured one with its load."""
+    links = [link for link in topology.links if link.kind is LinkKind.PCIE and link.generation]
+    now = [link for link in links if link.current_generation]
+    slow = sum(downtrained(link) for link in links)
+    parts = []
+    if links and not now:
+        parts.append("At which speed the PCIe links ran is not known.")
+    elif slow:
+        parts.append(f"{slow} of {len(links)} directions of PCIe links ran below what they can do (dashed).")
+    elif links:
+        parts.append("All PCIe links whose speed is known ran at what they can do.")
+    if hot is not None:
+        share = f"{hot.flows} flow{'s share it' if hot.flows > 1 else ' has it'} at {hot.gbps:.1f} GB/s"
+        together = " together" if hot.flows > 1 else ""
+        where = f"{hot.link}, which holds {hot.name} back at {format_bytes(hot.bytes)}"
+        parts.append(f"Coloured: {where}, by the model: {share}{together}.")
+    return " ".join(parts)
+
+
+def _links(topology: Topology) -> Table:
+    """Links that are alike in everything are one line."""
+    columns = [
+        ("kind", False), ("links", False), ("at most", False), ("now", False), ("GB/s", True), ("latency, us", True),
+        ("source", False),
+    ]  # fmt: skip
+    alike: dict[tuple[str, ...], list[Link]] = {}
+    for link in topology.links:
+        key = (
+            LINK_WORDS[link.kind], speed_words(link), speed_words(link, now=True),
+            "" if link.capacity_gbps is None else f"{link.capacity_gbps:g}",
+            "" if link.latency_us is None else f"{link.latency_us:g}", clean(link.provenance),
+        )  # fmt: skip
+        alike.setdefault(key, []).append(link)
+    lines = [[key[0], _names(links), *key[1:]] for key, links in alike.items()]
+    return Table("Links of the machine; where both directions are alike, a dash joins the ends", columns, lines)
+
+
+def _names(links: Sequence[Link]) -> str:
+    """`a - b` where both directions are there, else `a -> b`; the first few and how many more."""
+    there = {(link.src, link.dst) for link in links}
+    pairs = dict.fromkeys(min(e, e[::-1]) if e[::-1] in there else e for link in links if (e := (link.src, link.dst)))
+    names = [clean(f"{a} - {b}" if (b, a) in there else f"{a} -> {b}") for a, b in pairs]
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _lines(bound: Sequence[_Bound], drawn: str) -> list[Mapping[str, str]]:
+    """Neighbouring sizes of one algorithm with the same link are one line; `target` is that link in the picture."""
+    found: list[Mapping[str, str]] = []
+    for (name, link, flows), group in groupby(bound, key=lambda one: (one.name, one.link, one.flows)):
+        some = list(group)
+        first, last = format_bytes(some[0].bytes), format_bytes(some[-1].bytes)
+        low, high = min(one.gbps for one in some), max(one.gbps for one in some)
+        rate = f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f}"
+        sizes = first if len(some) == 1 else f"{first} to {last}"
+        found.append({
+            "name": name, "sizes": sizes, "link": link, "flows": str(flows), "gbps": rate,
+            "target": _target(some[0].ends, drawn),
+        })  # fmt: skip
+    return found
+
+
+def _target(ends: tuple[str, str], drawn: str) -> str:
+    """Id of the link in the picture; empty where it is drawn as a part of something larger."""
+    from collbench.topology.drawing_shapes import safe_id
+
+    names = [safe_id(f"{_PICTURE}-link-{'-'.join(pair)}") for pair in (ends, ends[::-1])]
+    return next((_PREFIX + name for name in names if f'id="{name}"' in drawn), "")

@@ -6,7 +6,7 @@ from collbench.algorithms.base import Algorithm
 from collbench.contention.patterns import through_host
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Fabric
-from collbench.topology.gpus import has_peer_access, vendor
+from collbench.topology.gpus import SWITCHED_OFF, has_peer_access, vendor
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 from collbench.topology.models import arch_of
@@ -50,9 +50,10 @@ def why_foreign(algorithm: Algorithm, topology: Topology) -> str:
     return f"made for NVIDIA's GPUs, and these are {made}'s"
 
 
-def staged(schedule: Schedule, topology: Topology) -> Schedule:
-    """The schedule as it is on this topology: through host memory where GPUs do not reach each other."""
-    return schedule if has_peer_access(topology) else through_host(schedule)
+def staged(schedule: Schedule, machine: Machine) -> Schedule:
+    """The schedule as it is on this machine: through host memory where GPUs do not reach each other."""
+    apart = machine.facts.get("p2p") in SWITCHED_OFF or not has_peer_access(machine.topology)
+    return through_host(schedule) if apart else schedule
 
 
 def notes(topology: Topology, fabric: Fabric, ranks: int) -> tuple[str, ...]:

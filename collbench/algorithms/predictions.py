@@ -153,7 +153,7 @@ class Forecast:
 
     def schedule(self, algorithm: Algorithm, size_bytes: int) -> Schedule:
         """Its traffic."""
-        return assumed.staged(algorithm.traffic(self.call(size_bytes), self.topology), self.topology)
+        return assumed.staged(algorithm.traffic(self.call(size_bytes), self.topology), self._machine)
 
     def predict(self, algorithm: Algorithm, size_bytes: int) -> Prediction:
         """One algorithm at one size."""
@@ -256,7 +256,8 @@ class _Predictor:
                 chained = cell.mode is Mode.GRAPH and cell.calls > 1
                 return shared_gpu(schedule, cell.call.world_size, self.parameters) if chained else None
             model = self._model(topology, cell.call.world_size) if self.run.fabric in _FAR else None
-            return model.predict(schedule, cell.mode) if model else None
+            staged = assumed.staged(schedule, self.machine)
+            return model.predict(staged, cell.mode) if model else None
         except CollbenchError:
             return None
 

@@ -116,6 +116,16 @@ def test_cells_of_a_run_are_predicted() -> None:
     assert found[run.cells[0].cell_id] == row["total_us"]
 
 
+def test_a_run_without_peer_access_is_predicted_through_host_memory() -> None:
+    """Neighbours below one switch load its uplink then, so that more is waited for."""
+    near, large = run_of(cell("nccl_ring_ll", size=1 << 20)), Machine(topology(), Fabric.PCIE, 8, facts={"p2p": "ns"})
+    far = replace(near, machine=large.as_dict())
+    before, after = (predictor(run)(run.cells[0]) for run in (near, far))
+    assert before is not None
+    assert after is not None
+    assert before.terms_us["queueing"] < 1 < after.terms_us["queueing"]
+
+
 def test_nothing_is_said_of_ranks_on_processors() -> None:
     assert predictions_of(run_of(cell("push"), fabric=Fabric.HOST)) == {}
 

@@ -42,7 +42,7 @@ class CollectiveBenchmark:
         """
         words = [
             "--nproc", str(ranks), "--algorithms", algorithm, "--sizes", str(bytes), "--calls", str(calls), "--modes",
-            mode, "-n", str(iterations),
+            mode, "-n", str(iterations), "--no-probe",
         ]  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="collbench-") as folder:
             run = Path(folder) / "run"

@@ -186,6 +186,7 @@ def _print_plan(plan: "Plan", machine: "Machine", options: "Options", *, as_json
 
 
 def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan", place: "Place") -> int:
+    from collbench.measure.probe_sweep import probe_seconds, take_probes
     from collbench.measure.progress import Progress
     from collbench.measure.supervise import Supervisor
     from collbench.results.problems import warn
@@ -196,7 +197,10 @@ def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", p
     progress = Progress(len(plan.cells) * options.launches)
     try:
         with folder:
-            Supervisor(options, machine, plan, folder, place, progress).run()
+            seconds = probe_seconds(options, machine)
+            supervisor = Supervisor(options, machine, plan, folder, place, progress, seconds)
+            supervisor.run()
+            take_probes(folder.path, machine, 0.0 if supervisor.sick else seconds, progress.say)
             folder.finish()
             warn(text for text in folder.problems() if text not in told)
     except _Stopped as stopped:
@@ -237,10 +241,12 @@ def _print_rows(folder: "RunFolder", *, as_json: bool) -> int:
 
     from collbench.algorithms.floors import floors_of
     from collbench.algorithms.predictions import predictions_of
+    from collbench.contention.calibrate import read_parameters
     from collbench.results.summary import as_json as rows_as_json
     from collbench.results.summary import rows, table
 
-    found = rows(folder.run, folder.samples(), floors_of(folder.run), predictions_of(folder.run))
+    predicted = predictions_of(folder.run, read_parameters(folder.path))
+    found = rows(folder.run, folder.samples(), floors_of(folder.run), predicted)
     print(json.dumps(rows_as_json(found)) if as_json else table(found))
     print(f"run: {folder.path}", file=sys.stderr)
     if not any(row["status"] == "ok" for row in found):

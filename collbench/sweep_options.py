@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cell", action="append", default=[], metavar="ID", help="only this cell of the plan; may be repeated")
     add("--budget", metavar="TIME", help="end within this time, such as 45s or 5m")
     add("--timeout", default="30s", metavar="TIME", help="longest time for one cell before it is hung; default 30s")
+    add("--no-probe", action="store_true", help="leave out the short probes (10 s) that the explanation rests on")
     add("--dry-run", action="store_true", help="list the cells and the estimated time, measure nothing")
     add("--share-gpu", action="store_true", help="let several ranks use one GPU, through MPS")
     add("--allow-busy", action="store_true", help="measure although other processes use the GPUs")
@@ -93,6 +94,7 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
             "skews": tuple(map(str, earlier.get("skews", ()))),
             "budget_s": parse_duration(args.budget) if args.budget else None,
             "timeout_s": parse_duration(args.timeout), "allow_busy": args.allow_busy,
+            "probe": bool(earlier.get("probe", True)) and _probe(args),
         }  # fmt: skip
         return Options(**{**earlier, **changed})
     except (KeyError, TypeError, ValueError) as error:
@@ -118,8 +120,15 @@ def _parsed(args: argparse.Namespace) -> "Options":
         launches=args.launches, iterations=args.iterations or 0, warmup=args.warmup, shuffle=args.shuffle,
         budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),
         collective=collective, epilogue=args.epilogue, share_gpu=args.share_gpu, allow_busy=args.allow_busy,
-        nccl=nccl_paths(args.nccl), skews=_skews(args),
+        nccl=nccl_paths(args.nccl), skews=_skews(args), probe=_probe(args),
     )  # fmt: skip
+
+
+def _probe(args: argparse.Namespace) -> bool:
+    """Not where somebody compares times of cells only: a gate says so to sweeps of any release by a variable."""
+    import os
+
+    return not (args.no_probe or os.environ.get("COLLBENCH_NO_PROBE"))
 
 
 def _check_counts(args: argparse.Namespace, calls: tuple[int, ...]) -> None:

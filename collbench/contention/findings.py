@@ -86,7 +86,7 @@ class Finding:
         if self.value is None:
             return f"{self.of.test} ({self.of.flag}): {self.evidence}"
         text = f"{self.evidence} ({self.of.test}: {self.value:.2g}; threshold: {self.of.flag})"
-        return f"{text}. {self.remedy}" if self.remedy else text
+        return f"{text}. {self.remedy[0].upper()}{self.remedy[1:]}" if self.remedy else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class Options:
     epilogue: str = ""
     shuffle: int | None = None
     skews: tuple[str, ...] = ()
+    probe: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form, kept in `run.json`."""

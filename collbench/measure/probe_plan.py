@@ -14,6 +14,9 @@ FAN_PEERS = (2, 3, 4, 7)
 """Numbers of peers in fans."""
 
 _COLLAPSE_SOURCES = (2, 4)
+_SHORT, _ROOTS = ("both_ways", "all_to_all_4", "all_to_all"), ("_below_one_root", "_below_two_roots")
+"""Loaded patterns of the short plan, and the ends of those that write collapse shows in."""
+
 _Flows = tuple[tuple[int, int], ...]
 
 
@@ -58,24 +61,31 @@ class Task:
         return cls(str(data["kind"]), tuple((int(a), int(b)) for a, b in data["flows"]), str(data["mechanism"]))
 
 
-def plan_probes(ranks: int, topology: Topology, device: str, *, litmus: bool = False) -> list[Task]:
+def plan_probes(
+    ranks: int, topology: Topology, device: str, *, litmus: bool = False, short: bool = False
+) -> list[Task]:
     """Tasks in the order in which they run: cheap and basic ones first.
 
-    `device` is `cuda` or `cpu`. With `litmus` only the tests of memory ordering, over every ordered pair of ranks.
+    `device` is `cuda` or `cpu`. With `litmus` only the tests of memory ordering, over every ordered pair of ranks. With
+    `short` one pair of each class instead of every pair, and of the loaded patterns those that degraded states and
+    shares of links show in: what a sweep runs beside its cells.
     """
     pairs = list(permutations(range(ranks), 2))
     if litmus:
         kinds = ("litmus_message", "litmus_torn")
         return [Task(kind, (pair,), pattern="pair", unit="violations") for kind in kinds for pair in pairs]
+    some = list(_representatives(pairs, topology)) if short and device == "cuda" else pairs
     tasks = [Task("launch"), Task("barrier"), Task("barrier_fence")] if device == "cuda" else [Task("barrier")]
     tasks += _smaller_barriers(ranks, topology)
-    tasks += [Task("flag", ((a, b),), pattern="pair") for a, b in pairs if a < b]
+    tasks += [Task("flag", ((a, b),), pattern="pair") for a, b in some if a < b]
     if device == "cuda":
-        tasks += [Task("read_chain", (pair,), pattern="pair") for pair in pairs]
+        tasks += [Task("read_chain", (pair,), pattern="pair") for pair in some]
     mechanisms = ("load", "store", "copy") if device == "cuda" else ("load", "store")
+    loaded = [one for one in _loaded(ranks, topology) if not short or one[0] in _SHORT or one[0].endswith(_ROOTS)]
     for mechanism in mechanisms if ranks > 1 else ():
-        tasks += [_bandwidth(mechanism, "solo", (pair,)) for pair in _solo_pairs(pairs, topology, mechanism)]
-        tasks += [_bandwidth(mechanism, pattern, flows) for pattern, flows in _loaded(ranks, topology)]
+        solo = _solo_pairs(ranks, topology, mechanism, short=short)
+        tasks += [_bandwidth(mechanism, "solo", (pair,)) for pair in solo]
+        tasks += [_bandwidth(mechanism, pattern, flows) for pattern, flows in loaded]
     return tasks
 
 
@@ -91,9 +101,16 @@ def _bandwidth(mechanism: str, pattern: str, flows: _Flows) -> Task:
     return Task("bandwidth", flows, mechanism, pattern, "GB/s")
 
 
-def _solo_pairs(pairs: list[tuple[int, int]], topology: Topology, mechanism: str) -> list[tuple[int, int]]:
-    """Every pair by copy engine, which tells links; one pair of each class by multiprocessors."""
-    return pairs if mechanism == "copy" else list(_representatives(pairs, topology))
+def _solo_pairs(ranks: int, topology: Topology, mechanism: str, *, short: bool) -> list[tuple[int, int]]:
+    """Every pair by copy engine, which tells links; one pair of each class by multiprocessors.
+
+    In short, copies go around a ring besides: each rank's link is used in both directions.
+    """
+    pairs = list(permutations(range(ranks), 2))
+    some = list(_representatives(pairs, topology))
+    if mechanism != "copy":
+        return some
+    return list(dict.fromkeys([*some, *((a, (a + 1) % ranks) for a in range(ranks))])) if short else pairs
 
 
 def _representatives(pairs: list[tuple[int, int]], topology: Topology) -> Iterator[tuple[int, int]]:

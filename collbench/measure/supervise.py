@@ -46,22 +46,37 @@ class Supervisor:
     """Measures a plan's cells that a run folder does not hold yet, and appends each as it ends."""
 
     def __init__(
-        self, options: Options, machine: Machine, plan: Plan, folder: RunFolder, place: Place, progress: Progress
+        self,
+        options: Options,
+        machine: Machine,
+        plan: Plan,
+        folder: RunFolder,
+        place: Place,
+        progress: Progress,
+        reserved_s: float = 0.0,
+        pool: ServerPool | None = None,
     ) -> None:
+        # a pool that is given outlives the supervisor: several of them then share its fork servers
         self._options = options
         self._machine = machine
         self._plan = plan
         self._folder = folder
         self._progress = progress
         self._place = place
-        self._pool = ServerPool()
+        self._pool, self._owns_pool = pool or ServerPool(), pool is None
         self._work = folder.path / WORK
         self._team = Team(place, self._pool, self._work)
         self._mps: MpsServer | None = None
         self._sick = ""
         self._done = {(s.cell_id, s.launch) for s in folder.samples()}
         self._left = len(plan.cells) * options.launches - len(self._done)
-        self._end = None if options.budget_s is None else time.monotonic() + options.budget_s
+        # the rest of the budget is somebody else's, such as the probes'
+        self._end = None if options.budget_s is None else time.monotonic() + options.budget_s - reserved_s
+
+    @property
+    def sick(self) -> str:
+        """Why nothing can be measured on the GPU any more; empty where it can."""
+        return self._sick
 
     def run(self) -> None:
         """Measure everything. Whatever ends it, no worker, fork server or MPS daemon is left."""
@@ -81,7 +96,8 @@ class Supervisor:
     def _shut_down(self) -> None:
         with contextlib.suppress(Exception):  # the other hosts may be gone; torchrun ends them
             self._team.leave()
-        self._pool.close()
+        if self._owns_pool:
+            self._pool.close()
         with contextlib.suppress(Exception):
             self._team.obey({"do": "stop", "kill": True})
         if self._mps is not None:

@@ -96,7 +96,7 @@ def test_a_state_that_the_run_shows_is_named_with_its_remedy() -> None:
     sick = finding("posted-write collapse", State.PRESENT, 0.07)
     one = explain_push(200.0, sick, finding("ACS redirect", State.ABSENT, 0.97))
     assert (one.verdict, one.test, one.found) == (Verdict.UNEXPLAINED, None, sick)
-    for part in ("This run shows posted-write collapse", "some figures", "0.07", "ratio below 0.5", sick.remedy):
+    for part in ("This run shows posted-write collapse", "some figures", "0.07", "ratio below 0.5", sick.remedy[1:]):
         assert part in one.sentence
     assert (one.record["found"]["regime"], one.record["run_instead"]) == ("posted-write collapse", None)
 

@@ -50,7 +50,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     )  # fmt: skip
     add("--seed", type=int, metavar="N", help="of the order of the cells; default: drawn, and recorded")
     add("--launch-timeout", default="10m", metavar="TIME", help="longest time of one launch; default 10m")
-    add("--out", metavar="FOLDER", help="where launches are kept; default reports/gate-DATE-TIME")
+    add("--out", metavar="FOLDER", help="where launches and gate.json are kept; default reports/gate-DATE-TIME")
     add("--strict", action="store_true", help="exit with 4 where a cell is inconclusive")
     add("--warn-only", action="store_true", help="exit with 0 where a cell regressed")
     add("--json", action="store_true", help="print the verdicts as JSON")
@@ -59,7 +59,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     add("--markdown", type=Path, metavar="FILE", help="append Markdown, such as $GITHUB_STEP_SUMMARY")
     add("--comment", type=Path, metavar="FILE", help="write short Markdown for a comment: the ten worst cells")
     add("--annotations", action="store_true", help="print annotations for GitHub Actions on stderr")
-    add("--html", type=Path, metavar="FILE", help="write a page with all cells as intervals")
+    add("--html", type=Path, metavar="FILE", help="write a page: the run's with all cells as intervals")
     parser.set_defaults(run=run)
 
 
@@ -129,8 +129,10 @@ def _paired(args: argparse.Namespace, rules: "Rules") -> "Outcome":
     import signal
     import sys
 
+    from collbench.gate.kept import GATE
     from collbench.gate.launcher import open_side
     from collbench.gate.pairs import make_plan, run_pairs
+    from collbench.results.files import readable_errors
     from collbench.units import parse_duration
 
     def say(text: str) -> None:
@@ -148,7 +150,10 @@ def _paired(args: argparse.Namespace, rules: "Rules") -> "Outcome":
         plan = make_plan(baseline, candidate, args.words, out, seed, timeout_s)
         told = f"{len(plan.cells)} cells, about {plan.seconds:.0f} s a block, seed {seed}, kept in {out}"
         say(told if plan.shuffles else f"{told}; a side is too old to shuffle the order of its cells")
-        return run_pairs(plan, rules, out, say)
+        outcome = run_pairs(plan, rules, out, say)
+        with readable_errors(out):
+            (out / GATE).write_text(_as_json(outcome), encoding="utf-8")
+        return outcome
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -167,17 +172,21 @@ def _out(args: argparse.Namespace) -> Path:
     return out.absolute()
 
 
-def _write(args: argparse.Namespace, outcome: "Outcome") -> None:
+def _as_json(outcome: "Outcome") -> str:
     import json
 
+    return json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"
+
+
+def _write(args: argparse.Namespace, outcome: "Outcome") -> None:
     from collbench.gate.junit import junit
     from collbench.gate.markdown import markdown
     from collbench.results.files import readable_errors
 
     texts: dict[Path | None, Callable[[], str]] = {
-        args.json_file: lambda: json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n",
+        args.json_file: lambda: _as_json(outcome),
         args.junit: lambda: junit(outcome),
-        args.html: lambda: _page(outcome),
+        args.html: lambda: _page(args, outcome),
         args.comment: lambda: markdown(outcome, short=True),
     }
     for path, make in texts.items():
@@ -196,9 +205,18 @@ def _write(args: argparse.Namespace, outcome: "Outcome") -> None:
             print(line, file=sys.stderr)
 
 
-def _page(outcome: "Outcome") -> str:
+def _page(args: argparse.Namespace, outcome: "Outcome") -> str:
+    """The page of the run that is judged, with the verdicts; of pairs, files and damaged runs the verdicts alone."""
+    from collbench.errors import CollbenchError
+    from collbench.report import build
     from collbench.report.gate_page import gate_page
 
+    run = Path(args.words[1]) if not args.paired and len(args.words) > 1 else None
+    if run is not None and run.is_dir() and outcome.cells:
+        try:
+            return build(run, outcome)
+        except CollbenchError:
+            pass  # a run without a page of its own; the fault that says why is in the verdicts
     return gate_page(outcome)
 
 

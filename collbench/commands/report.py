@@ -16,9 +16,11 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
         "report",
         help="write a run as one HTML page",
         description="Write a run as one HTML page that opens offline, and print its path.",
+        epilog="Verdicts in RUN/gate.json, or beside it for the launches of collbench gate --paired, become a section.",
     )
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="run folder that a sweep wrote")
     parser.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: RUN/report.html)")
+    parser.add_argument("--gate", metavar="FILE", type=Path, help="what collbench gate --json-file wrote, as a section")
     parser.set_defaults(run=run)
 
 
@@ -30,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         InvalidError: a run that cannot be read or has no samples, or a page that cannot be written.
     """
     from collbench.errors import UsageError
+    from collbench.gate.kept import read_outcome
     from collbench.report import build
     from collbench.results.files import readable_errors, replace_whole
     from collbench.results.problems import warn
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     out: Path = args.out or args.run_folder / "report.html"
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file with --out")
-    page = build(args.run_folder).encode()
+    page = build(args.run_folder, None if args.gate is None else read_outcome(args.gate)).encode()
     warn(RunFolder.open(args.run_folder).problems())
 
     def write(file: BinaryIO) -> None:

@@ -113,7 +113,8 @@ def run_pairs(plan: PairPlan, rules: Rules, out: Path, say: Callable[[str], None
 
     Block k starts with the baseline if k is even. Both launches of a block measure the cells in one order, drawn anew
     for each block from the seed. Validity is checked after every block. Cells that a look decided are not measured
-    again, unless they are controls or a side is too old to leave cells out.
+    again, unless they are controls or a side is too old to leave cells out. The outcome's record names the runs of all
+    launches in their order.
 
     Raises:
         InvalidError: a launch failed as a whole, or did not end.
@@ -142,6 +143,7 @@ class _Series:
         self._settled: dict[str, CellVerdict] = {}
         self._orders: list[str] = []
         self._counts: list[int] = []
+        self._runs: list[str] = []
 
     def block(self, number: int) -> Outcome:
         """Launch both sides once, and judge all launches so far."""
@@ -152,7 +154,7 @@ class _Series:
         self._orders.append("AB" if order is _NAMES else "BA")
         self._counts.append(len(self.cells))
         base, current = (_ordered(joined(self._launches[name], name), self.cells) for name in _NAMES)
-        record = self._plan.record(self._orders, self._counts)
+        record = self._plan.record(self._orders, self._counts) | {"runs": list(self._runs)}
         outcome = judge_paired(base, current, self._rules, record, early=True, settled=self._settled)
         place = {cell_id: i for i, cell_id in enumerate(self._plan.cells)}
         cells = sorted(outcome.cells, key=lambda cell: place.get(cell.cell_id, len(place)))
@@ -179,6 +181,7 @@ class _Series:
             raise InvalidError(f"{side.label}: launch {folder.name} failed (code {code}): {_last_line(log)}") from error
         if missing := sorted(set(self.cells) - set(found.cells)):
             raise InvalidError(f"{side.label}: launch {folder.name} left out {clean(missing[0])} ({len(missing)} such)")
+        self._runs.append(str(found.origin.get("run_id", "")))
         return replace(found, problems=tuple(f"{folder.name}/{text}" for text in found.problems))
 
 

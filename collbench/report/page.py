@@ -5,9 +5,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collbench.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collbench.gate.verdicts import Outcome
 
 __all__ = ["build", "render"]
 
@@ -16,8 +19,8 @@ _ENOUGH = 100
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def build(path: str | Path) -> str:
-    """The page of a run folder as HTML.
+def build(path: str | Path, outcome: "Outcome | None" = None) -> str:
+    """The page of a run folder as HTML, with a gate's `outcome`, or with what a gate left there.
 
     Raises:
         UsageError: there is no such folder.
@@ -26,6 +29,7 @@ def build(path: str | Path) -> str:
     from collbench.report import tables
     from collbench.report.canvas import COLOURS
     from collbench.report.compatibility import compatibility
+    from collbench.report.gate_page import gate_section
     from collbench.report.launching import launching
     from collbench.report.measured import measured
     from collbench.report.predicted import predict_run
@@ -54,6 +58,7 @@ def build(path: str | Path) -> str:
         "figure_css": styles.css(), "run": folder.run, "few": any(0 < row["iterations"] < _ENOUGH for row in kept),
     }  # fmt: skip
     context |= worth(folder.run, samples) | launching(kept) | compatibility(folder.run, tables.failures(rows))
+    context |= gate_section(Path(path), folder.run.run_id, outcome)
     return render("page.html", context | around | shown)
 
 

@@ -19,7 +19,7 @@ from collbench.report.svg import Styles
 from collbench.results.summary import clean
 from collbench.units import format_bytes, format_us
 
-__all__ = ["chosen_sizes", "reasons"]
+__all__ = ["chosen_sizes", "predicted_reasons", "reasons"]
 
 _COLOUR = {
     "launch": 7, "sync": 0, "path": 8, "port": 2, "queueing": 3, "efficiency": 1, "window": 5, "reduce": 11,
@@ -38,16 +38,24 @@ _MOST_SENTENCES = 12
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """One measured cell with its prediction and explanation; the terms count only where it is `explained`."""
+    """One cell with its prediction and, where it was measured, time and explanation.
+
+    The terms count only where it is `explained`.
+    """
 
     name: str
-    measured_us: float
     prediction: Prediction
-    explanation: Explanation
+    measured_us: float | None = None
+    explanation: Explanation | None = None
 
     @property
     def explained(self) -> bool:
-        return self.explanation.verdict is not Verdict.UNEXPLAINED
+        return self.explanation is None or self.explanation.verdict is not Verdict.UNEXPLAINED
+
+    @property
+    def total_us(self) -> float:
+        """What of the prediction counts."""
+        return self.prediction.total_us * self.explained
 
     @property
     def link(self) -> str:
@@ -70,8 +78,16 @@ def reasons(
     for panel in panels:
         found = [(size, _bars(told, measured, panel, size)) for size in chosen_sizes(panel)]
         if any(bars for _, bars in found):
-            figures = [_figure(panel, size, bars, styles, f"why{i}-") for i, (size, bars) in enumerate(found) if bars]
-            words = [(format_bytes(size), [b.explanation.sentence for b in bars]) for size, bars in found if bars]
+            figures = [
+                _figure(f"{format_bytes(size)}, {panel.title}", bars, styles, f"why{i}-")
+                for i, (size, bars) in enumerate(found)
+                if bars
+            ]
+            words = [
+                (format_bytes(size), [b.explanation.sentence for b in bars if b.explanation])
+                for size, bars in found
+                if bars
+            ]
             return {"why": {"empty": "", "mode": panel.title, "figures": figures, "words": _public(words)}}
     words = [
         (format_bytes(size), _sentences(told, measured, panel, size))
@@ -80,6 +96,11 @@ def reasons(
     ]
     title = panels[0].title if panels else ""
     return {"why": {"empty": told.why_not(), "mode": title, "figures": [], "words": _public(words)}}
+
+
+def predicted_reasons(title: str, predictions: Sequence[tuple[str, Prediction]], styles: Styles, prefix: str) -> Drawn:
+    """The figure of predictions without measurements, as (name, prediction) in the order of the bars."""
+    return _figure(title, [_Bar(name, one) for name, one in predictions], styles, prefix)
 
 
 def _public(words: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, list[str]]]:
@@ -99,7 +120,7 @@ def _cells(measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -
 def _bars(told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -> list[_Bar]:
     rows = [(name, row) for name, row in _cells(measured, panel, size) if row["cell_id"] in told.best]
     return [
-        _Bar(name, row["p50_us"], told.best[row["cell_id"]], told.explain(row)) for name, row in rows[:MOST_CURVES]
+        _Bar(name, told.best[row["cell_id"]], row["p50_us"], told.explain(row)) for name, row in rows[:MOST_CURVES]
     ]  # fmt: skip
 
 
@@ -113,25 +134,31 @@ def _sentences(told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel
     return found
 
 
-def _figure(panel: Panel, size: int, bars: Sequence[_Bar], styles: Styles, prefix: str) -> Drawn:
+def _figure(title: str, bars: Sequence[_Bar], styles: Styles, prefix: str) -> Drawn:
     finding = _finding(bars)
     terms = [term for term in TERMS if any(b.explained and b.prediction.terms_us[term] >= _LEAST_US for b in bars)]
-    title = f"{format_bytes(size)}, {panel.title}"
     titles: dict[str, list[str]] = {}
     height = 0.75 + 0.31 * len(bars)
     svg = picture(partial(_paint, bars, terms, titles), (7.4, height), prefix, styles, f"{title}. {finding}", titles)
     keys = [Key(_WORDS[term], _COLOUR[term], BLOCK) for term in terms]
+    note = _note(bars)
+    return Drawn(title, finding, svg, _table(title, bars, terms), note, keys, "Terms in their order", "microseconds")
+
+
+def _note(bars: Sequence[_Bar]) -> str:
+    first = bars[0].explanation
+    if first is None:
+        return "Nothing was measured: each bar is the model's prediction."
     note = "The upright stroke is what was measured; an empty box behind the terms is unexplained."
     if not all(bar.explained for bar in bars):
         note += f" Above {MOST_RATIO:g} times the prediction no term is named, and the whole bar is empty."
-    note = f"{public(bars[0].explanation.sentence)} {note}"
-    return Drawn(title, finding, svg, _table(title, bars, terms), note, keys, "Terms in their order", "microseconds")
+    return f"{public(first.sentence)} {note}"
 
 
 def _paint(bars: Sequence[_Bar], terms: Sequence[str], titles: dict[str, list[str]], figure: Any) -> None:  # noqa: ANN401 - matplotlib has no types
     height = figure.get_figheight()
     axes = figure.add_axes((0.235, 0.42 / height, 0.745, 1 - 0.5 / height))
-    reach = 1.04 * max(max(bar.measured_us, bar.prediction.total_us * bar.explained) for bar in bars)
+    reach = 1.04 * max(max(bar.measured_us or 0.0, bar.total_us) for bar in bars)
     for y, bar in enumerate(bars):
         _row(axes, y, bar, terms, titles, reach)
     axes.set_xlim(0, reach)
@@ -156,6 +183,8 @@ def _row(axes: Any, y: int, bar: _Bar, terms: Sequence[str], titles: dict[str, l
         if us > reach * _LEAST_LABEL * max(1.0, len(term) / 5):
             axes.text(left + us / 2, y, term, color=BACK, ha="center", va="center", fontsize=8.5)
         left += us
+    if bar.measured_us is None:
+        return
     rest = bar.measured_us - left
     if rest > 0:
         axes.barh(
@@ -196,15 +225,15 @@ def _queueing(bars: Sequence[_Bar]) -> str:
 
 
 def _table(title: str, bars: Sequence[_Bar], terms: Sequence[str]) -> Table:
-    numbers = [("measured", True), ("predicted", True), *((term, True) for term in terms), ("unexplained", True)]
+    told = bars[0].measured_us is not None
+    numbers = [("predicted", True), *((term, True) for term in terms)]
+    numbers = [("measured", True), *numbers, ("unexplained", True)] if told else numbers
     columns = [("algorithm", False), *numbers, ("link that binds", False), ("from priors", True)]
     lines = []
     for bar in bars:
-        prediction = bar.prediction
-        parts = [format_us(prediction.terms_us[term]) if bar.explained else "" for term in terms]
-        rest = bar.measured_us - prediction.total_us * bar.explained
-        lines.append([
-            bar.name, format_us(bar.measured_us), format_us(prediction.total_us), *parts, f"{rest:+.2f}", bar.link,
-            f"{prediction.prior_share:.0%}",
-        ])  # fmt: skip
+        terms_us = bar.prediction.terms_us
+        parts = [format_us(bar.prediction.total_us), *(format_us(terms_us[t]) if bar.explained else "" for t in terms)]
+        if bar.measured_us is not None:
+            parts = [format_us(bar.measured_us), *parts, f"{bar.measured_us - bar.total_us:+.2f}"]
+        lines.append([bar.name, *parts, bar.link, f"{bar.prediction.prior_share:.0%}"])
     return Table(f"Terms in microseconds, {title}", columns, lines)

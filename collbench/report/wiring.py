@@ -9,7 +9,6 @@ from collbench.contention.explain import MOST_RATIO
 from collbench.contention.predict import Prediction
 from collbench.report.answer import leads
 from collbench.report.canvas import Table
-from collbench.report.predicted import Predicted
 from collbench.report.series import Panel, Point, Series
 from collbench.report.svg import Styles, inline
 from collbench.results.summary import clean
@@ -42,12 +41,21 @@ class _Bound:
         return src, dst
 
 
-def wiring(topology: Topology | None, told: Predicted, panels: Sequence[Panel], styles: Styles) -> dict[str, Any]:
-    """`drawing`, `drawing_css`, what stands under it, and tables of links and of what binds, for the template."""
+def wiring(
+    topology: Topology | None,
+    predictions: Mapping[str, Prediction],
+    panels: Sequence[Panel],
+    styles: Styles,
+    size: int | None = None,
+) -> dict[str, Any]:
+    """`drawing`, `drawing_css`, what stands under it, and tables of links and of what binds, for the template.
+
+    `predictions` are by cell_id. Coloured is the link of the fastest at `size`, else at the largest size.
+    """
     if topology is None:
         return {"drawing": "", "drawing_css": "", "drawing_finding": "", "links": None, "bound": None}
-    bound = [one for panel in panels[:1] for one in _bound(told, panel)]
-    hot = _hot(bound, panels)
+    bound = [one for panel in panels[:1] for one in _bound(predictions, panel)]
+    hot = _hot([one for one in bound if size in {None, one.bytes}], panels)
     text = svg(topology, [hot.ends] if hot else None, _PICTURE)
     drawing, css = inline(text, _PREFIX, styles)
     return {
@@ -56,9 +64,9 @@ def wiring(topology: Topology | None, told: Predicted, panels: Sequence[Panel], 
     }  # fmt: skip
 
 
-def _bound(told: Predicted, panel: Panel) -> list[_Bound]:
+def _bound(predictions: Mapping[str, Prediction], panel: Panel) -> list[_Bound]:
     pairs = [(one, point) for one in panel.series for point in one.points if point.plausible]
-    return [found for one, point in pairs if (found := _of(one, point, told.best.get(point.cell_id)))]
+    return [found for one, point in pairs if (found := _of(one, point, predictions.get(point.cell_id)))]
 
 
 def _of(one: Series, point: Point, prediction: Prediction | None) -> _Bound | None:

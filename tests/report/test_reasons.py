@@ -77,7 +77,7 @@ def test_what_the_model_cannot_predict_stands_in_no_bar(shown: dict[str, object]
 def test_the_link_of_the_fastest_at_the_largest_size_is_coloured(
     folder: RunFolder, told: Predicted, shown: dict[str, object]
 ) -> None:
-    found = wiring(told.evidence.topology, told, shown["panels"], Styles(COLOURS))  # type: ignore[arg-type]
+    found = wiring(told.evidence.topology, told.best, shown["panels"], Styles(COLOURS))  # type: ignore[arg-type]
 
     assert " hot" in found["drawing"]
     assert "Coloured: " in found["drawing_finding"]
@@ -89,7 +89,7 @@ def test_the_link_of_the_fastest_at_the_largest_size_is_coloured(
 
 
 def test_the_links_of_the_machine_stand_in_few_lines(told: Predicted) -> None:
-    table = wiring(told.evidence.topology, told, [], Styles(COLOURS))["links"]
+    table = wiring(told.evidence.topology, told.best, [], Styles(COLOURS))["links"]
 
     assert len(table.lines) == 3
     assert table.lines[1][:5] == ["PCIe", "root0 - switch0, root1 - switch1", "Gen5 x16", "", "53.8"]

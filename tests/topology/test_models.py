@@ -2,7 +2,7 @@
 
 import pytest
 
-from collbench.doctor.models import arch_of
+from collbench.topology.models import arch_of
 from collbench.topology import catalog
 
 

@@ -66,8 +66,33 @@ def test_every_file_is_written_and_agrees(baseline: str, tmp_path: Path, capsys:
     assert files["short"].read_text() == files["md"].read_text()  # four cells are short
     assert err.count("::error title=collbench%3A REGRESSED host_ring") == 2
     page = files["html"].read_text()
-    assert page.count("<tr>") == 5
-    assert "http" not in page.replace("http-equiv", "")
+    assert page.count('class="band"') == 4
+    assert "Fastest per size" in page  # of the run that is judged, with all that a run's page has
+
+
+def test_of_two_files_the_page_has_the_verdicts_alone(baseline: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+
+    assert main(["gate", baseline, baseline, "--html", str(page)]) == 0
+
+    assert page.read_text().count('class="band"') == 4
+    assert "Fastest per size" not in page.read_text()
+
+
+def test_verdicts_that_were_kept_become_a_section_of_the_runs_page(
+    baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, verdicts = Path(a_run(tmp_path / "now", 1.5, seed=1)), tmp_path / "verdict.json"
+    assert main(["gate", baseline, str(run), "--json-file", str(verdicts)]) == 1
+
+    assert main(["report", str(run)]) == 0
+    assert "Did anything get slower?" not in (run / "report.html").read_text()
+    assert main(["report", str(run), "--gate", str(verdicts)]) == 0
+    assert "Did anything get slower?" in (run / "report.html").read_text()
+    verdicts.write_text("[", encoding="utf-8")
+    capsys.readouterr()
+    assert main(["report", str(run), "--gate", str(verdicts)]) == 3
+    assert capsys.readouterr().err.startswith(f"collbench: {verdicts}: not JSON")
 
 
 def test_warn_only_prints_and_passes_but_never_hides_an_invalid_comparison(

@@ -10,6 +10,7 @@ from collbench.report.gain import gains, sentence, usual
 from collbench.report.predicted import Predicted
 from collbench.report.reasons import reasons
 from collbench.report.series import Panel, Series, panels, spreads
+from collbench.report.sharing import sharing
 from collbench.report.svg import Styles, inline
 from collbench.results.records import Run, Samples
 from collbench.results.summary import rows as make_rows
@@ -42,7 +43,7 @@ def measured(
         "fastest": _fastest(best, found_leads) if best else None,
         "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches),
         "figures": [entry for index, panel in enumerate(found) for entry in _figures(panel, f"f{index}", styles)],
-    } | crossings.told(found) | reasons(told, rows, found, styles)  # fmt: skip
+    } | crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)  # fmt: skip
 
 
 def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:

@@ -68,6 +68,7 @@ def test_sections_stand_in_their_order(page: str) -> None:
         "latency",
         "crossovers",
         "why",
+        "contention",
         "launching",
         "not-run",
         "environment",

@@ -23,6 +23,7 @@ from collbench.results.records import (
     Samples,
     Status,
 )
+from collbench.testing import synthetic_gpu_run
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 from collbench.topology.machine import Machine
 
@@ -109,6 +110,31 @@ def test_dry_run_json(collbench: Callable[..., subprocess.CompletedProcess[str]]
     done = collbench("sweep", "--dry-run", "--json", *words)
     assert done.returncode == 0, done.stderr
     snapshot("json-plan", shape(json.loads(done.stdout)))
+
+
+JSON_COMMANDS = {
+    "doctor": ("doctor", "--for", "sm_120", "--gpus", "2", "--json"),
+    "doctor-compare": ("doctor", "--for", "sm_120", "--torch", "2.10", "--compare", "torch=2.14", "--json"),
+    "doctor-run": ("doctor", "run", "--json"),
+    "advice": ("advise", "--topology", "two-flat-gen5-switches", "--workload", "eagle3-verify", "--json"),
+    "advice-run": ("advise", "run", "--workload", "moe-61-decode", "--json"),
+    "explain": ("explain", "run", "/push/-/sum/bfloat16/43008/8/graph/122/", "--json"),
+    "probe": ("probe", "--host", "--nproc", "2", "--json"),
+}
+
+
+@pytest.mark.parametrize("name", JSON_COMMANDS)
+def test_json_of_commands(
+    name: str, collbench: Callable[..., subprocess.CompletedProcess[str]], snapshot: Snapshot, tmp_path: Path
+) -> None:
+    """What each prints with `--json`: one object with schema and kind."""
+    if "run" in JSON_COMMANDS[name]:
+        synthetic_gpu_run(tmp_path / "run", launches=1, iterations=3)
+    done = collbench(*JSON_COMMANDS[name])
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["schema"] == SCHEMA
+    snapshot(f"json-{name}", shape(data))
 
 
 def test_samples_line(snapshot: Snapshot) -> None:

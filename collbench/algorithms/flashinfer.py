@@ -6,6 +6,7 @@ Its groups are fixed: with 8 ranks, the ranks 0 to 3 are one island and 4 to 7 t
 from collections.abc import Callable
 from functools import partial
 
+from collbench.algorithms.known_system import needs_ranks
 from collbench.algorithms.peers import peer_algorithm, refuse_peer
 from collbench.contention import own_traffic
 from collbench.contention.traffic import Flow, Move, Phase, Schedule, one_stage, two_stage
@@ -13,10 +14,14 @@ from collbench.results.records import Call, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS", "DTYPES"]
+__all__ = ["ALGORITHMS", "DTYPES", "NEEDS_PCIE_RANKS", "PCIE_SOURCE"]
 
 DTYPES = ("bfloat16", "float16")
 """Element types that its own binding admits."""
+
+PCIE_SOURCE = "flashinfer pull request 4393"
+NEEDS_PCIE_RANKS = needs_ranks("FlashInfer's PCIe all-reduce", (2, 4, 8), PCIE_SOURCE)
+"""What servers meet that start these kernels."""
 
 _SINCE = (0, 7, 0)
 _ISLAND = 4

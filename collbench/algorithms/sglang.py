@@ -4,6 +4,7 @@ Read in SGLang 0.5.23. Its custom all-reduce pushes with a sentinel (data announ
 """
 
 from collbench.algorithms.cuda_support import number
+from collbench.algorithms.flashinfer import NEEDS_PCIE_RANKS
 from collbench.algorithms.known_system import (
     at_least,
     full_nvlink,
@@ -113,7 +114,7 @@ ALGORITHMS = (
     ),
     system(
         "sglang_pcie_ipc", "SGLang over FlashInfer's kernels for PCIe", _REFERENCE,
-        (_OWN_GPUS, needs_ranks("FlashInfer's PCIe all-reduce", (2, 4, 8), "flashinfer pull request 4393"), one_host,
+        (_OWN_GPUS, NEEDS_PCIE_RANKS, one_host,
          needs_p2p, _INSTALL, needs_package("flashinfer", "pip install flashinfer-python"), _pcie_ipc_versions),
         Support.yes(
             "off unless SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1; size its workspace for decode, one for prefill cost 66 % "

@@ -4,6 +4,7 @@ The kernels of its custom all-reduce, called past the gate, are `vllm.py`'s. Rea
 """
 
 from collbench.algorithms.cuda_support import number
+from collbench.algorithms.flashinfer import NEEDS_PCIE_RANKS, PCIE_SOURCE
 from collbench.algorithms.known_system import (
     at_least,
     full_nvlink,
@@ -77,12 +78,12 @@ def _pcie_ipc_versions(machine: Machine, call: Call) -> Support | None:
             return Support.unknown(
                 f"it came with {package} {text} at the latest, and the version was not said",
                 f"--with {package}=VERSION",
-                "vLLM 0.33.0 envs.py; flashinfer pull request 4393",
+                f"vLLM 0.33.0 envs.py; {PCIE_SOURCE}",
             )  # fmt: skip
         if not new:
             return Support.unknown(
                 f"read in {package} {text}; whether {machine.software[package]} has it is not known",
-                f"install {package} {text} or later", "vLLM 0.33.0 envs.py; flashinfer pull request 4393",
+                f"install {package} {text} or later", f"vLLM 0.33.0 envs.py; {PCIE_SOURCE}",
             )  # fmt: skip
     return None
 
@@ -110,7 +111,7 @@ ALGORITHMS = (
     ),
     system(
         "vllm_flashinfer_pcie_ipc", "vLLM over FlashInfer's kernels for PCIe", _REFERENCE,
-        (_OWN_GPUS, needs_ranks("FlashInfer's PCIe all-reduce", (2, 4, 8), "flashinfer pull request 4393"), one_host,
+        (_OWN_GPUS, NEEDS_PCIE_RANKS, one_host,
          needs_p2p, _INSTALL, needs_package("flashinfer", "pip install flashinfer-python"), _pcie_ipc_versions),
         Support.yes("off unless VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1", "vLLM 0.33.0 envs.py"), _staged,
         family="vllm",

@@ -27,8 +27,9 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         "change: for, gpus, fabric, p2p, cuda, torch, or any package, such as torch=2.14,flashinfer=0.7.4.",
     )
     add = parser.add_argument
+    add("run_folder", nargs="?", metavar="RUN", help="a run folder: its machine, and degraded states by its own probes")
     add("--deep", action="store_true", help="also load torch and NCCL, and give slow drivers more time (up to 10 s)")
-    add("--for", dest="arch", metavar="ARCH", help="a machine that is not this one: compute capability such as sm_120")
+    add("--for", dest="arch", metavar="ARCH", help="a machine that is not this one: sm_120, or a model")
     add("--gpus", type=int, metavar="N", help="GPUs of that machine (default: 8)")
     add("--fabric", choices=("pcie", "nvlink"), help="what joins its GPUs (default: pcie)")
     add("--p2p", choices=("ok", "off"), help="whether its GPUs reach each other's memory (default: not said)")
@@ -49,15 +50,15 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: options that contradict each other or name nothing.
     """
-    from collbench.doctor import changes, rows
+    from collbench.doctor import changes, rows, unchanged
     from collbench.units import parse_bytes
 
     size = parse_bytes(args.size)
     machine, here = _machine(args)
     found = rows(machine, size)
     if args.compare is not None:
-        after = _changed(args, machine)
-        _print_changes(changes(found, rows(after, size)), as_json=args.json)
+        after = rows(_changed(args, machine), size)
+        _print_changes(changes(found, after), unchanged(found, after), as_json=args.json)
         return 0
     if args.json:
         _print_json(machine, here, found)
@@ -70,20 +71,34 @@ def _machine(args: argparse.Namespace) -> "tuple[Machine, Here | None]":
     from collbench.errors import UsageError
 
     if args.arch is not None:
-        if args.nproc is not None or args.share_gpu or args.deep:
-            raise UsageError("--nproc, --share-gpu and --deep are about this machine: leave them out beside --for")
+        if args.nproc is not None or args.share_gpu or args.deep or args.run_folder:
+            raise UsageError("RUN, --nproc, --share-gpu and --deep name another machine: leave them out beside --for")
         return _described(args).machine(), None
     told = {"--gpus": args.gpus, "--fabric": args.fabric, "--p2p": args.p2p, "--cuda": args.cuda}
     told |= {"--torch": args.torch, "--with": args.packages}
     lonely = [name for name, value in told.items() if value]
     if lonely:
         raise UsageError(f"{', '.join(lonely)}: describes a machine that is not this one: say --for ARCH too")
+    if args.run_folder:
+        return _of_run(args)
     from collbench.doctor.here import look
     from collbench.sweep import MAX_RANKS_PER_HOST
 
     if args.nproc is not None and not 1 <= args.nproc <= MAX_RANKS_PER_HOST:
         raise UsageError(f"--nproc {args.nproc}: expected 1 to {MAX_RANKS_PER_HOST}")
     here = look(args.nproc, share_gpu=args.share_gpu, deep=args.deep)
+    return here.machine, here
+
+
+def _of_run(args: argparse.Namespace) -> "tuple[Machine, Here]":
+    from pathlib import Path
+
+    from collbench.doctor.past import look_back
+    from collbench.errors import UsageError
+
+    if args.nproc is not None or args.share_gpu or args.deep:
+        raise UsageError("--nproc, --share-gpu and --deep are about this machine: leave them out beside a run")
+    here = look_back(Path(args.run_folder))
     return here.machine, here
 
 
@@ -126,13 +141,16 @@ def _print_json(machine: "Machine", here: "Here | None", found: Sequence[Mapping
     data |= {"facts": dict(here.facts) if here else dict(machine.facts), "software": dict(machine.software)}
     data |= {"warnings": [asdict(one) for one in here.findings] if here else []}
     data |= {"missing": list(here.missing) if here else []}
+    data |= {"pairs": list(here.pairs) if here else [], "regimes": [one.row() for one in here.regimes] if here else []}
     print(json.dumps(data, indent=1, ensure_ascii=False))
 
 
 def _print_text(machine: "Machine", here: "Here | None", found: Sequence[Mapping[str, Any]]) -> None:
+    from collbench.contention.findings import told
+
     if here is None:
-        told = ", ".join(f"{name} {version}" for name, version in machine.software.items())
-        print(f"described: {machine.ranks} x {machine.arch}, fabric {machine.fabric}; {told}")
+        software = ", ".join(f"{name} {version}" for name, version in machine.software.items())
+        print(f"described: {machine.ranks} x {machine.arch}, fabric {machine.fabric}; {software}")
     else:
         for name, value in here.facts.items():
             _wrap(name, value, 22)
@@ -140,6 +158,8 @@ def _print_text(machine: "Machine", here: "Here | None", found: Sequence[Mapping
             _wrap("warning", finding.line, 22)
         for text in here.missing:
             _wrap("not found out", text, 22)
+        for head, text in told(here.regimes):
+            _wrap(f"regime {head}", text, 22)
     for verdict, head in _HEADS.items():
         some = [row for row in found if row["verdict"] == verdict]
         if some:
@@ -169,22 +189,37 @@ def _sentence(row: Mapping[str, Any]) -> str:
     return " ".join([f"{text}.", *parts[1:]])
 
 
-def _print_changes(found: "Sequence[Change]", *, as_json: bool) -> None:
+def _print_changes(found: "Sequence[Change]", same: Mapping[str, Sequence[str]], *, as_json: bool) -> None:
     import json
 
     from collbench.results.records import SCHEMA
 
     if as_json:
         lines = [{"algorithm": one.algorithm, "before": one.before, "after": one.after} for one in found]
-        print(json.dumps({"schema": SCHEMA, "kind": "doctor-compare", "rows": lines}, indent=1, ensure_ascii=False))
+        data = {"schema": SCHEMA, "kind": "doctor-compare", "rows": lines, "unchanged": same}
+        print(json.dumps(data, indent=1, ensure_ascii=False))
         return
     if not found:
         print("nothing changes")
+    texts: dict[str, list[str]] = {}
     for one in found:
-        same = one.before["verdict"] == one.after["verdict"]
-        verdict = _HEADS[one.after["verdict"]]
-        head = f"still {verdict}" if same else f"{_HEADS[one.before['verdict']]} -> {verdict}"
-        _wrap(one.algorithm, f"{head}. {_sentence(one.after)}", _WIDTH)
+        texts.setdefault(_change(one), []).append(one.algorithm)
+    for text, names in texts.items():
+        if len(names) == 1:
+            _wrap(names[0], text, _WIDTH)
+        else:
+            _wrap("", f"{', '.join(names)}:", 0)
+            _wrap("", text, _WIDTH)
+    for verdict, rest in same.items():
+        if rest:
+            _wrap("unchanged", f"{_HEADS[verdict]} ({len(rest)}): {', '.join(rest)}", _WIDTH)
+
+
+def _change(one: "Change") -> str:
+    verdict = _HEADS[one.after["verdict"]]
+    same = one.before["verdict"] == one.after["verdict"]
+    head = f"still {verdict}" if same else f"{_HEADS[one.before['verdict']]} -> {verdict}"
+    return f"{head}: {_sentence(one.after)}" if one.after["reason"] else f"{head}."
 
 
 def _wrap(head: str, text: str, indent: int) -> None:
@@ -192,5 +227,5 @@ def _wrap(head: str, text: str, indent: int) -> None:
     import textwrap
 
     width = max(60, shutil.get_terminal_size((120, 24)).columns)
-    first = head.ljust(indent - 1) + " "
+    first = head.ljust(indent - 1) + " " if indent else ""
     print(textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False))

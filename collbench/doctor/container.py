@@ -4,12 +4,13 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 __all__ = ["host_state", "pidfd_state"]
 
 _PIDFD_GETFD = 438  # the same number on x86-64 and aarch64
+_MOST_CPUS = 4096  # of one range in a list: a file that says more is not a list of processors
 _MPS = "nvidia-cuda-mps-control"
 _MPS_PIPE = "tmp/nvidia-mps"
 
@@ -18,13 +19,14 @@ def host_state(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) 
     """Facts by name; what cannot be read is absent.
 
     `shm_mib` (size of /dev/shm), `pidfd` (`ok`, or why a peer's descriptor cannot be had), `ptrace_scope`, `seccomp`,
-    `cpus` (those that this process may use of those that there are), `numa_balancing`, `mps` and `container`.
+    `cpus` (those that this process may use of those that there are), `numa_allowed` (the NUMA nodes that these are of),
+    `numa_balancing`, `mps` and `container`.
     """
     facts = {
         "shm_mib": _shm_mib(root), "pidfd": pidfd_state(),
         "numa_balancing": _read(root / "proc/sys/kernel/numa_balancing"),
         "ptrace_scope": _read(root / "proc/sys/kernel/yama/ptrace_scope"), "seccomp": _seccomp(root), "cpus": _cpus(),
-        "mps": _mps(root, environ), "container": _container(root),
+        "numa_allowed": _numa_allowed(root), "mps": _mps(root, environ), "container": _container(root),
     }  # fmt: skip
     return {name: value for name, value in facts.items() if value}
 
@@ -78,6 +80,25 @@ def _cpus() -> str:
         return f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}"
     except (AttributeError, OSError):
         return ""
+
+
+def _numa_allowed(root: Path) -> str:
+    """Numbers of the NUMA nodes of which this process may use a processor: `0,1`."""
+    try:
+        ours = os.sched_getaffinity(0)
+    except (AttributeError, OSError):
+        return ""
+    nodes = (root / "sys/devices/system/node").glob("node[0-9]*")
+    found = [int(node.name[4:]) for node in nodes if ours & set(_numbers(_read(node / "cpulist")))]
+    return ",".join(map(str, sorted(found)))
+
+
+def _numbers(text: str) -> Iterable[int]:
+    """`0-3,8` as numbers; what cannot be is left out."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            yield from range(int(first), min(int(last or first), int(first) + _MOST_CPUS) + 1)
 
 
 def _mps(root: Path, environ: Mapping[str, str]) -> str:

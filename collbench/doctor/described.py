@@ -9,6 +9,7 @@ from collbench.errors import UsageError
 from collbench.results.records import Fabric
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 from collbench.topology.machine import Machine
+from collbench.topology.models import arch_of
 
 __all__ = ["BUNDLED_NCCL", "FABRICS", "MOST_GPUS", "Described", "parse_arch", "parse_pairs"]
 
@@ -32,7 +33,10 @@ _WORDS = ("for", "gpus", "fabric", "p2p")
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A machine in words. `p2p` is `ok`, `off` or empty where nobody said; `software` holds versions by package."""
+    """A machine in words; `arch` may also be its GPUs' model.
+
+    `p2p` is `ok`, `off` or empty where nobody said; `software` holds versions by package.
+    """
 
     arch: str
     gpus: int
@@ -66,7 +70,7 @@ class Described:
 
     def machine(self) -> Machine:
         """The machine as algorithms are asked about it: one rank per GPU, and no link of known speed."""
-        facts = {ASSUMED: "yes", "arch": self.arch, "host_arch": "x86_64", "nvlink": "no", "multicast": "unknown"}
+        facts = {ASSUMED: "yes", "arch": self._arch, "host_arch": "x86_64", "nvlink": "no", "multicast": "unknown"}
         if self.p2p:
             facts["p2p"] = self.p2p
         if self.fabric == "pcie":
@@ -80,24 +84,28 @@ class Described:
             software["nccl"] = nccl
         return Machine(self._topology(), FABRICS[self.fabric], self.gpus, software=software, facts=facts)
 
+    @property
+    def _arch(self) -> str:
+        return self.arch if _ARCH.fullmatch(self.arch) else arch_of(self.arch)
+
     def _topology(self) -> Topology:
-        gpus = tuple(Node(f"gpu{i}", NodeKind.GPU, {"arch": self.arch}) for i in range(self.gpus))
+        gpus = tuple(Node(f"gpu{i}", NodeKind.GPU, {"arch": self._arch}) for i in range(self.gpus))
         middle = Node("socket0", NodeKind.SOCKET) if self.fabric == "pcie" else Node("nvswitch0", NodeKind.NVSWITCH)
         kind = LinkKind.PCIE if self.fabric == "pcie" else LinkKind.NVLINK
         ends = [(gpu.id, middle.id) for gpu in gpus]
         links = tuple(Link(a, b, kind, provenance="described") for pair in ends for a, b in (pair, pair[::-1]))
-        return Topology((middle, *gpus), links, f"{self.gpus} x {self.arch}")
+        return Topology((middle, *gpus), links, f"{self.gpus} x {self._arch}")
 
 
 def parse_arch(text: str) -> int:
-    """Compute capability of `sm_120` as a number.
+    """Compute capability of `sm_120`, or of a model such as `RTX PRO 6000`, as a number.
 
     Raises:
-        UsageError: not of that form.
+        UsageError: neither a compute capability nor a model that is known.
     """
-    match = _ARCH.fullmatch(text)
+    match = _ARCH.fullmatch(text) or _ARCH.fullmatch(arch_of(text))
     if match is None:
-        raise UsageError(f"--for {text!r}: expected a compute capability such as sm_90 or sm_120")
+        raise UsageError(f"--for {text!r}: expected a compute capability such as sm_90 or sm_120, or a GPU's model")
     return int(match[1])
 
 

@@ -140,6 +140,19 @@ def _cards(cards: tuple[Card, ...]) -> Iterable[Finding]:
         )
 
 
+def _far_gpus(machine: Machine) -> Iterable[Finding]:
+    """GPUs at NUMA nodes of which this process may use no processor."""
+    allowed = set(filter(None, machine.facts.get("numa_allowed", "").split(",")))
+    nodes = {gpu: machine.topology.node(gpu).attributes.get("numa", "") for gpu in machine.topology.gpus}
+    far = [f"{gpu} at node {node}" for gpu, node in nodes.items() if node and node not in allowed]
+    if allowed and far:
+        yield Finding(
+            f"{', '.join(far)}: this process may use processors of NUMA node {','.join(sorted(allowed))} only, so "
+            "these ranks launch and wait from afar",
+            "widen the container's cpuset, or start without numactl --cpunodebind", "/sys/devices/system/node",
+        )  # fmt: skip
+
+
 def _host(machine: Machine) -> Iterable[Finding]:
     facts = machine.facts
     shm = facts.get("shm_mib", "")
@@ -153,6 +166,7 @@ def _host(machine: Machine) -> Iterable[Finding]:
             f"a process may not take its neighbour's descriptors ({facts['pidfd']}): torch symmetric memory fails",
             "--cap-add SYS_PTRACE, or a seccomp profile with pidfd_getfd", "pytorch issue 129408",
         )  # fmt: skip
+    yield from _far_gpus(machine)
     if facts.get("numa_balancing", "0") not in {"", "0"} and machine.topology.gpus:
         yield Finding(
             "automatic NUMA balancing is on: it moves pages under the ranks", "sysctl kernel.numa_balancing=0",

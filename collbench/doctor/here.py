@@ -2,15 +2,17 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from collbench.contention.findings import Finding as Regime
 from collbench.doctor import driver
 from collbench.doctor.container import host_state
+from collbench.doctor.facts import facts_of, pairs_of
 from collbench.doctor.findings import Finding, warnings_of
-from collbench.topology.discover import Discovery, discover
+from collbench.topology.discover import discover
 from collbench.topology.discover import machine as make_machine
 from collbench.topology.machine import Machine
 
@@ -24,12 +26,17 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The machine, facts to print in order, warnings, and what was not found out."""
+    """The machine, facts to print in order, warnings, and what was not found out.
+
+    `pairs` has a row for every two GPUs; `regimes` what a run tells of degraded states of the fabric, if there is one.
+    """
 
     machine: Machine
     facts: Mapping[str, str]
     findings: tuple[Finding, ...]
     missing: tuple[str, ...]
+    pairs: tuple[Mapping[str, Any], ...] = ()
+    regimes: tuple[Regime, ...] = ()
 
 
 def look(
@@ -58,7 +65,15 @@ def look(
     missing = [f"{row.name}: {row.reason}" for row in found.sources if row.status == "failed"]
     missing += [f"driver: {cards}"] if isinstance(cards, str) and cards else []
     known = () if isinstance(cards, str) else cards
-    return Here(machine, _facts(machine, found, known), warnings_of(machine, found, known, environ), tuple(missing))
+    pairs = pairs_of(found.capture)
+    findings = warnings_of(machine, found, known, environ)
+    return Here(_as_loaded(machine), facts_of(machine, known, pairs), findings, tuple(missing), tuple(pairs))
+
+
+def _as_loaded(machine: Machine) -> Machine:
+    """Verdicts are about the NCCL that a process gets, where that is known, and not about the package's."""
+    loaded = machine.software.get("nccl-loaded", "").partition(",")[0]
+    return replace(machine, software={**machine.software, "nccl": loaded}) if loaded else machine
 
 
 def _later(function: Callable[[], _Answer]) -> Callable[[], _Answer]:
@@ -89,59 +104,3 @@ def _loaded(deadline_s: float) -> dict[str, str]:
     from collbench.doctor.loaded import ask
 
     return ask(deadline_s)
-
-
-def _facts(machine: Machine, found: Discovery, cards: tuple[driver.Card, ...]) -> dict[str, str]:
-    """Facts in the order in which they are read; none is empty."""
-    software, facts = machine.software, machine.facts
-    models = sorted({card.model for card in cards if card.model})
-    told = {
-        "GPUs": f"{len(machine.topology.gpus)}{' x ' if models else ''}{', '.join(models)}",
-        "compute capability": facts.get("archs") or machine.arch, "driver": software.get("driver", ""),
-        "CUDA": _both("torch", software.get("cuda"), "driver", software.get("cuda-driver")),
-        "torch": software.get("torch", "not installed"),
-        "NCCL": _both("package", software.get("nccl"), "loaded", software.get("nccl-loaded")),
-        "fabric": str(machine.fabric), "P2P": _p2p(found), "links": _links(machine),
-        "BAR1": _set(f"{card.bar1_mib} MiB" for card in cards if card.bar1_mib),
-        "persistence": _set(card.persistence for card in cards),
-        "compute mode": _set(card.compute_mode for card in cards),
-        "MIG": _set(card.mig for card in cards), "ACS": facts.get("acs", ""), "IOMMU": facts.get("iommu", ""),
-        "MPS": facts.get("mps", ""), "shared memory": f"{facts['shm_mib']} MiB" if "shm_mib" in facts else "",
-        "descriptors of peers": facts.get("pidfd", ""), "seccomp": facts.get("seccomp", ""),
-        "container": facts.get("container", ""), "processors": facts.get("cpus", ""),
-        "NUMA nodes": facts.get("numa_nodes", ""),
-    }  # fmt: skip
-    return {name: value for name, value in told.items() if value}
-
-
-def _both(one: str, first: str | None, other: str, second: str | None) -> str:
-    parts = [f"{version} ({name})" for name, version in ((one, first), (other, second)) if version]
-    return ", ".join(parts)
-
-
-def _set(values: Iterable[str]) -> str:
-    return ", ".join(sorted({value for value in values if value}))
-
-
-def _p2p(found: Discovery) -> str:
-    """How many pairs can read, write, and do atomics on each other's memory, as the driver says."""
-    pairs = found.capture.pairs if found.capture is not None else ()
-    if not pairs:
-        return ""
-    parts = []
-    for kind in ("read", "write", "atomics"):
-        states = [pair.p2p[kind] for pair in pairs if kind in pair.p2p]
-        good = sum(state == "ok" for state in states)
-        other = sorted({state for state in states if state != "ok"})
-        parts.append(f"{kind} {good} of {len(pairs)} pairs" + (f" ({', '.join(other)})" if other else ""))
-    return "; ".join(parts)
-
-
-def _links(machine: Machine) -> str:
-    ends = set(machine.topology.gpus)
-    words = {
-        f"Gen{link.current_generation} x{link.current_width} now, Gen{link.generation} x{link.width} at best"
-        for link in machine.topology.links
-        if link.dst in ends and link.kind == "pcie" and link.generation and link.current_generation
-    }
-    return "; ".join(sorted(words))

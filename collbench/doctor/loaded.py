@@ -16,11 +16,26 @@ if spec is not None:
     found["torch"] = torch.__version__
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
-names = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libnccl" in line}
-for name in sorted(names)[:1]:
+maps = pathlib.Path("/proc/self/maps")
+def mapped():
+    return sorted({line.split()[-1] for line in maps.read_text().splitlines() if "libnccl.so" in line})
+if not mapped():
+    package = importlib.util.find_spec("nvidia")
+    places = package.submodule_search_locations if package is not None else []
+    files = [pathlib.Path(place) / "nccl" / "lib" / "libnccl.so.2" for place in places]
+    for path in [*(str(file) for file in files if file.is_file()), "libnccl.so.2"]:
+        try:
+            ctypes.CDLL(path)
+            break
+        except OSError:
+            pass
+versions = []
+for name in mapped():
     code = ctypes.c_int()
     ctypes.CDLL(name).ncclGetVersion(ctypes.byref(code))
-    found["nccl-loaded"] = f"{code.value // 10000}.{code.value // 100 % 100}.{code.value % 100}"
+    versions.append(f"{code.value // 10000}.{code.value // 100 % 100}.{code.value % 100}")
+if versions:
+    found["nccl-loaded"] = ", ".join(versions)
 print(json.dumps(found))
 """
 
@@ -28,7 +43,8 @@ print(json.dumps(found))
 def ask(deadline_s: float) -> dict[str, str]:
     """`torch`, `cuda` and `nccl-loaded` as a fresh process sees them; empty where it fails or takes too long.
 
-    It imports torch, which maps libnccl, and makes no CUDA context.
+    It imports torch, which maps libnccl, and makes no CUDA context. Where torch maps none, the library is loaded that
+    the package installs, or that the loader finds. Several versions, separated by commas: two are mapped at once.
     """
     import json
 

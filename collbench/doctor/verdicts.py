@@ -15,10 +15,13 @@ from collbench.algorithms.known_system import is_assumed
 from collbench.results.records import DTYPE_BYTES, Answer, Call, Collective, Mode, Support
 from collbench.topology.machine import Machine
 
-__all__ = ["BYTES", "Change", "changes", "rows"]
+__all__ = ["BYTES", "Change", "changes", "rows", "unchanged"]
 
 BYTES = 14_336
 """Message that is asked about: one token of a model with 7,168 hidden elements of two bytes."""
+
+_TOLD = ("verdict", "reason")
+"""Fields of a row that make a change."""
 
 _KERNELS = "own"
 """Family whose kernels collbench compiles with NVRTC of CUDA 13 (extra cuda)."""
@@ -51,8 +54,18 @@ def changes(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, An
     """What differs, in the order of the rows."""
     old = {row["algorithm"]: row for row in before}
     pairs = ((row, old[row["algorithm"]]) for row in after if row["algorithm"] in old)
-    told = ("verdict", "reason")
-    return [Change(new["algorithm"], was, new) for new, was in pairs if any(new[name] != was[name] for name in told)]
+    return [Change(new["algorithm"], was, new) for new, was in pairs if any(new[name] != was[name] for name in _TOLD)]
+
+
+def unchanged(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Names of the algorithms of which a change changes nothing, by verdict."""
+    old = {row["algorithm"]: row for row in before}
+    found: dict[str, list[str]] = {str(answer): [] for answer in Answer}
+    for row in after:
+        was = old.get(row["algorithm"])
+        if was is not None and all(row[name] == was[name] for name in _TOLD):
+            found[row["verdict"]].append(row["algorithm"])
+    return found
 
 
 def _row(algorithm: Algorithm, machine: Machine, size_bytes: int) -> dict[str, Any]:
@@ -74,10 +87,10 @@ def _call(algorithm: Algorithm, machine: Machine, size_bytes: int) -> Call:
 
 
 def _answer(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
-    answers = [(words, _support(algorithm, case, call)) for words, case in _cases(algorithm, machine)]
+    answers = [(words, _judged(algorithm, case, call)) for words, case in _cases(algorithm, machine)]
     first = answers[0][1]
     if all(one.answer is first.answer for _, one in answers):
-        return _with_driver(algorithm, machine, _with_graph(algorithm, machine, first))
+        return first
     good = [(words, one) for words, one in answers if one.answer is not Answer.DOES_NOT_RUN]
     bad = [(words, one) for words, one in answers if one.answer is Answer.DOES_NOT_RUN]
     # the two cases that differ in the fewest words name what decides
@@ -88,7 +101,13 @@ def _answer(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
         reason = f"it depends on what was not said: {told}, it runs; {against}: {refused.reason}"
     else:
         reason = f"{best.reason} ({against} it does not run at all)"
-    return Support.unknown(reason, _say(told), best.source or refused.source)
+    remedy = "; ".join(filter(None, (best.remedy, _say(told))))
+    return Support.unknown(reason, remedy, best.source or refused.source)
+
+
+def _judged(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
+    """The algorithm's own answer, and what NCCL in graphs and the driver add to it."""
+    return _with_driver(algorithm, machine, _with_graph(algorithm, machine, _support(algorithm, machine, call)))
 
 
 def _say(words: str) -> str:

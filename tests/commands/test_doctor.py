@@ -3,8 +3,12 @@
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from collbench.results.probes import Probe, append_probe
+from collbench.testing import synthetic_gpu_run
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 STORY = ("--for", "sm_120", "--gpus", "8", "--fabric", "pcie", "--cuda", "12.8", "--torch", "2.10")
@@ -32,14 +36,75 @@ def test_comparison(collbench: Shell) -> None:
     """What an upgrade changes, and words for nothing."""
     done = collbench("doctor", *STORY, "--p2p", "ok", "--with", "flashinfer=0.6.2", "--compare", "flashinfer=0.7.4")
     assert "does not run -> runs" in done.stdout
-    assert "nccl_ring_ll " not in done.stdout
+    changed, _, unchanged = done.stdout.partition("\nunchanged ")
+    assert "nccl_ring_ll" not in changed
+    assert "nccl_ring_ll" in unchanged
     assert collbench("doctor", *STORY, "--compare", "vllm=0.33").stdout
     same = collbench("doctor", *STORY, "--compare", "torch=2.10,numpy=2.4")
-    assert same.stdout == "nothing changes\n"
+    assert same.stdout.startswith("nothing changes\nunchanged ")
     data = json.loads(
         collbench("doctor", *STORY, "--compare", "cuda=13.0,driver=590.1", "--p2p", "ok", "--json").stdout
     )
     assert (data["kind"], bool(data["rows"])) == ("doctor-compare", True)
+    named = [
+        *(row["algorithm"] for row in data["rows"]),
+        *(name for names in data["unchanged"].values() for name in names),
+    ]
+    assert sorted(named) == sorted(
+        row["algorithm"] for row in json.loads(collbench("doctor", *STORY, "--json").stdout)["rows"]
+    )
+
+
+def test_would_cuda_13_help(collbench: Shell) -> None:
+    """Not with anything that failed for weeks: only what was unknown of our kernels' driver changes its reason."""
+    with_ = ("--with", "sglang=0.5.9,flashinfer=0.6.2")
+    done = collbench("doctor", *STORY, *with_, "--compare", "cuda=13.0", "--json")
+    data = json.loads(done.stdout)
+    failing = ("vllm_custom_all_reduce", "sglang_symm_mem", "flashinfer_trtllm_fusion", "deepep_low_latency")
+    assert set(failing) <= set(data["unchanged"]["does_not_run"])
+    assert "nccl_tree_ll" in data["unchanged"]["runs"]
+    changed = {row["algorithm"]: row for row in data["rows"]}
+    assert "driver 580" in changed["push"]["before"]["reason"]
+    assert "driver" not in changed["push"]["after"]["reason"]
+
+
+def test_a_gpu_by_its_model(collbench: Shell) -> None:
+    """The name that is on the card is as good as its compute capability."""
+    by_model, by_arch = (collbench("doctor", "--for", word, "--json").stdout for word in ("RTX PRO 6000", "sm_120"))
+    assert json.loads(by_model)["rows"] == json.loads(by_arch)["rows"]
+
+
+def test_a_run_of_another_machine(collbench: Shell, tmp_path: Path) -> None:
+    """Its machine is asked about, not this one; its probes are tested, with threshold, evidence and remedy."""
+    path = synthetic_gpu_run(tmp_path / "run", launches=1, iterations=3, facts={"acs": "on", "arch": "sm_120"}).path
+    append_probe(path, Probe("bandwidth.copy", "solo", 6, 7, ((6, 7),), 1 << 20, 6.5, "GB/s"))
+    done = collbench("doctor", "run")
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    for part in ("GPUs 8", "ACS redirects traffic", "regime present downtrained link: rank 6 to 7: 6.5 GB/s",
+                 "threshold: ratio below 0.8", "reseat the card", "regime absent", "regime untested"):  # fmt: skip
+        assert part in words, part
+    data = json.loads(collbench("doctor", "run", "--json").stdout)
+    states = {row["regime"]: row["state"] for row in data["regimes"]}
+    assert (states["downtrained link"], states["memory order"]) == ("present", "untested")
+    assert (data["ranks"], data["fabric"], data["described"]) == (8, "pcie", False)
+
+
+def test_runs_that_cannot_be_used(collbench: Shell, tmp_path: Path) -> None:
+    """One line each: no such folder, a newer schema, a machine that cannot be read."""
+    newer, lost = (
+        synthetic_gpu_run(tmp_path / name, launches=1, iterations=3).path / "run.json" for name in ("a", "b")
+    )
+    newer.write_text(newer.read_text().replace("collbench/1", "collbench/9"))
+    lost.write_text(json.dumps(json.loads(lost.read_text()) | {"machine": {"fabric": "ether"}}))
+    for name, code, told in (
+        ("none", 2, "no such run folder"),
+        ("a", 3, "collbench/9"),
+        ("b", 3, "record of the machine"),
+    ):
+        done = collbench("doctor", name)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
+        assert told in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -54,6 +119,8 @@ def test_comparison(collbench: Shell) -> None:
         (("--for", "sm_90", "--compare", ""), "say what changes"),
         (("--compare", "gpus=4"), "has what it has"),
         (("--nproc", "0"), "1 to 16"),
+        (("run", "--deep"), "leave them out beside a run"),
+        (("run", "--for", "sm_90"), "leave them out beside --for"),
         (("-b", "0"), "at least 1"),
     ],
 )

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 from collbench.doctor import container, driver, findings, loaded
+from collbench.doctor import here as here_module
 from collbench.doctor.driver import Card, query
+from collbench.doctor.facts import facts_of, pairs_of
 from collbench.doctor.findings import machine_warnings, warnings_of
 from collbench.doctor.here import look
 from collbench.results.records import Fabric
@@ -171,6 +175,65 @@ def test_host_state_of_a_recorded_tree(tmp_path: Path) -> None:
     assert (facts["ptrace_scope"], facts["seccomp"], facts["container"]) == ("1", "filter", "docker")
     assert "shm_mib" not in facts
     assert facts["mps"].startswith("off")
+
+
+def test_pairs_of_gpus_are_told_one_by_one() -> None:
+    """Each pair with its level; in words, those that differ from the rest by name."""
+    gpus = tuple(NvmlGpu(i, f"0000:0{i}:00.0") for i in range(3))
+    good = {"read": "ok", "write": "ok", "atomics": "not supported"}
+    pairs = (
+        Pair(gpus[0].busid, gpus[1].busid, "PIX", good),
+        Pair(gpus[0].busid, gpus[2].busid, "SYS", {**good, "read": "chipset not supported"}),
+        Pair(gpus[1].busid, gpus[2].busid, "SYS", good),
+    )
+    rows = pairs_of(NvmlCapture(gpus, pairs))
+    assert rows[1] == {"a": 0, "b": 2, "level": "SYS", **good, "read": "chipset not supported"}
+    told = facts_of(two_gpus(), (), rows)["P2P"]
+    assert told == (
+        "read 2 of 3 pairs (chipset not supported: 0-2); write 3 of 3 pairs; atomics 0 of 3 pairs (not supported)"
+    )
+    assert pairs_of(None) == []
+    assert facts_of(two_gpus(p2p="ok", p2p_atomics="ns"))["P2P"] == "memory ok, atomics ns"
+
+
+def test_gpus_at_numa_nodes_that_are_not_ours(tmp_path: Path) -> None:
+    """Where each GPU is, where this process may run, and a warning where they do not meet."""
+    nodes = tuple(Node(f"gpu{i}", NodeKind.GPU, {"numa": str(i)}) for i in range(2))
+    machine = Machine(Topology(nodes, ()), Fabric.PCIE, 2, facts={"numa_allowed": "0"})
+    assert facts_of(machine)["NUMA binding"] == "gpu0 at node 0; gpu1 at node 1; processors of node 0 allowed"
+    told = [one.text for one in warnings_of(machine, Discovery(machine.topology, ()), (), {})]
+    assert [text for text in told if text.startswith("gpu1 at node 1: ")]
+    both = dataclasses.replace(machine, facts={"numa_allowed": "0,1"})
+    assert not [one for one in warnings_of(both, Discovery(machine.topology, ()), (), {}) if "at node" in one.text]
+
+
+@pytest.mark.parametrize(("lists", "allowed"), [
+    ({"node0": "0-4095", "node1": "5000-5001"}, "0"), ({"node0": "x-y,", "node1": "0-99999999"}, "1"), ({}, None),
+])  # fmt: skip
+def test_nodes_of_allowed_processors(tmp_path: Path, lists: dict[str, str], allowed: str | None) -> None:
+    for name, text in lists.items():
+        (tmp_path / "sys/devices/system/node" / name).mkdir(parents=True)
+        (tmp_path / "sys/devices/system/node" / name / "cpulist").write_text(text)
+    assert container.host_state(tmp_path, {"PATH": ""}).get("numa_allowed") == allowed
+
+
+def test_the_nccl_that_is_loaded_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch the package's library is loaded, in a process of its own; verdicts are about that version."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no gcc to build a library that answers as NCCL does")
+    folder = tmp_path / "nvidia" / "nccl" / "lib"
+    folder.mkdir(parents=True)
+    source = tmp_path / "nccl.c"
+    source.write_text("int ncclGetVersion(int* version) { *version = 23007; return 0; }")
+    subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(folder / "libnccl.so.2")], check=True)
+    code = loaded._CODE.replace('find_spec("torch")', "find_spec('no_torch')")
+    monkeypatch.setattr(loaded, "_CODE", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}")
+    assert loaded.ask(10.0) == {"nccl-loaded": "2.30.7"}
+    monkeypatch.setattr(here_module, "_loaded", lambda _: {"nccl-loaded": "2.30.7", "nccl": "2.28.9"})
+    seen = look(root=tmp_path, environ={}, library=Library("nvmlInit"), deep=True)
+    assert seen.facts["NCCL"] == "2.28.9 (package), 2.30.7 (loaded)"
+    assert seen.machine.version("nccl") == (2, 30, 7)
 
 
 def test_a_running_daemon_is_seen(tmp_path: Path) -> None:

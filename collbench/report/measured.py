@@ -6,6 +6,7 @@ from typing import Any
 
 from collbench.report import answer, crossings, figure
 from collbench.report.canvas import Drawn, Table
+from collbench.report.distributions import distributions
 from collbench.report.gain import gains, sentence, usual
 from collbench.report.predicted import Predicted
 from collbench.report.reasons import reasons
@@ -32,7 +33,7 @@ def measured(
     noisy = sum("noisy" in row["flags"] for row in ok)
     launches = min((row["launches"] for row in ok), default=0)
     found_leads = answer.leads(best) if best else []
-    return {
+    shown: dict[str, Any] = {
         "rows": rows, "panels": found,
         "headline": answer.finding(best, times=False) if best else "No cell ended ok: there is nothing to compare.",
         "headline_of": best.title if best else "",
@@ -43,7 +44,9 @@ def measured(
         "fastest": _fastest(best, found_leads) if best else None,
         "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches),
         "figures": [entry for index, panel in enumerate(found) for entry in _figures(panel, f"f{index}", styles)],
-    } | crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)  # fmt: skip
+    }  # fmt: skip
+    shown |= crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)
+    return shown | distributions(best, samples, styles)
 
 
 def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:

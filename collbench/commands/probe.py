@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _MOST_RANKS = 16
+_NO_LITMUS = (
+    "--litmus tests in which order GPUs see each other's stores, and there is no NVIDIA GPU here: run it where the "
+    "GPUs are; --host --litmus tests processors, on which only the host algorithms rest"
+)
+_HOST_NOTE = (
+    "Ranks on processors: flags and copies go through caches and memory of this host. They bound the host algorithms "
+    "and say nothing of GPUs or links; the model has no parameters for them, so there is nothing to calibrate."
+)
 
 
 def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -85,6 +93,8 @@ def _machine(args: argparse.Namespace) -> "tuple[Machine, str]":
     ranks = args.nproc if args.nproc is not None else (gpus if gpus > 1 else 8)
     if not 2 <= ranks <= _MOST_RANKS:  # noqa: PLR2004 - one rank has no peer
         raise UsageError(f"--nproc {ranks}: expected 2 to {_MOST_RANKS} ranks")
+    if args.litmus and not gpus and not args.host:
+        raise UsageError(_NO_LITMUS)
     if gpus:
         refuse_too_many(ranks, gpus, share=args.share_gpu)
         busy = "" if args.allow_busy else busy_gpus()
@@ -114,6 +124,15 @@ def _folder(args: argparse.Namespace, machine: "Machine") -> "RunFolder":
     return RunFolder.create(Path(args.out) if args.out else Path("reports") / f"probe-{now:%Y%m%d-%H%M%S}", run)
 
 
+def _turns(machine: "Machine") -> str:
+    threads = machine.facts.get("threads", "")
+    if not threads.isdecimal() or int(threads) >= machine.ranks:
+        return ""
+    return (
+        f" {machine.ranks} ranks share {threads} hardware threads: a flag between two ranks of one thread takes a turn."
+    )
+
+
 def _progress(count: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - tqdm's own generic type
     import sys
 
@@ -125,9 +144,10 @@ def _progress(count: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - tqd
 def _print(found: "list[Probe]", path: Path, machine: "Machine", *, as_json: bool) -> int:
     import sys
 
-    from collbench.contention.regimes import Evidence, State, detect
+    from collbench.contention.findings import told
+    from collbench.contention.regimes import Evidence, detect
     from collbench.results.probes import probe_rows
-    from collbench.results.records import SCHEMA, Status
+    from collbench.results.records import SCHEMA, Fabric, Status
 
     regimes = detect(Evidence(found, machine.topology, machine.fabric))
     if as_json:
@@ -137,8 +157,12 @@ def _print(found: "list[Probe]", path: Path, machine: "Machine", *, as_json: boo
         print(json.dumps(data | {"regimes": [r.row() for r in regimes]}, indent=1, allow_nan=False))
     else:
         print(probe_rows(found))
-        for one in (one for one in regimes if one.state is State.PRESENT):
-            print(f"regime: {one.regime}: {one.evidence} ({one.test}: {one.value:.2g}). {one.remedy}.")
+        if machine.fabric is Fabric.HOST and not found[0].name.startswith("litmus"):
+            print(f"\n{_HOST_NOTE}{_turns(machine)}")
+        elif machine.fabric is not Fabric.HOST:
+            print()
+            for head, text in told(one for one in regimes if one.of.command.startswith("collbench probe")):
+                print(f"{head:<8}  {text}")
     print(f"run: {path}", file=sys.stderr)
     bad = [p for p in found if p.name == "litmus_message" and p.value]
     if bad:

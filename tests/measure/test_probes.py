@@ -143,6 +143,24 @@ def test_litmus_on_processors(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert [r["value"] for r in rows if r["name"] == "litmus_message"] == [0.0, 0.0]
 
 
+def test_litmus_without_a_gpu_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is about GPUs: what processors do is told where somebody asks for them."""
+    assert main(["probe", "--litmus", "--nproc", "2", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "no NVIDIA GPU here" in said.err
+    assert "--host --litmus" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_probes_of_processors_say_what_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No state of a fabric is judged, and nobody takes a copy through the cache for a link."""
+    assert main(["probe", "--host", "--nproc", "2", "--out", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "say nothing of GPUs or links" in out
+    assert "untested" not in out
+
+
 def children_of(pid: int) -> set[int]:
     """Descendants of a process."""
     found = {int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}

@@ -175,7 +175,7 @@ class Forecast:
         limit = floor(schedule, self.topology, self.fabric, self.mode, ranks=self.ranks)
         return {
             "topology": self.topology.name, "algorithm": algorithm.name, "bytes": size_bytes,
-            "total_us": model["total_us"], "low_us": low, "high_us": high, "terms_us": model["terms_us"],
+            "total_us": model["total_us"], "low_us": max(low, limit.us), "high_us": high, "terms_us": model["terms_us"],
             "bottleneck": model["bottleneck"], "floor_us": limit.us, "prior_share": model["prior_share"],
             "notes": list(prediction.notes),
         }  # fmt: skip
@@ -257,7 +257,7 @@ class _Predictor:
                 return shared_gpu(schedule, cell.call.world_size, self.parameters) if chained else None
             model = self._model(topology, cell.call.world_size) if self.run.fabric in _FAR else None
             staged = assumed.staged(schedule, self.machine)
-            return model.predict(staged, cell.mode) if model else None
+            return model.predict(staged, cell.mode, chained=cell.calls > 1) if model else None
         except CollbenchError:
             return None
 

@@ -124,7 +124,7 @@ class _Clock:
         first = ends.min()
         horizon = max(first, (self.now + first) * (1 + merge) - self.now) * (1 + _TIE)
         done = ends <= horizon
-        step = float(np.average(ends[done], weights=rates.gbps[done]))
+        step = float(ends[done] @ rates.gbps[done] / rates.gbps[done].sum())
         self.finish[self.alive[done]] = self.now + ends[done]
         self.bottleneck[self.alive[done]] = rates.bottleneck[done]
         self.now += step
@@ -150,10 +150,12 @@ def _fill(link: Ints, flow: Ints, coefficient: Floats, limits: Floats, weight: F
     while link.size:
         total = np.bincount(link, demand, limits.size)
         level = np.divide(room, total, out=np.full(limits.size, np.inf), where=total > 0)[link]
-        starts = np.concatenate(([0], np.flatnonzero(flow[1:] != flow[:-1]) + 1))
+        first = np.ones(flow.size, bool)
+        first[1:] = flow[1:] != flow[:-1]
+        starts = np.flatnonzero(first)
         ids = flow[starts]
         lowest = np.minimum.reduceat(level, starts)
-        own = np.repeat(lowest, np.diff(starts, append=flow.size))
+        own = lowest[np.cumsum(first) - 1]
         tight = level <= own * (1 + _TIE)
         # a link is full first if it is the tightest of every flow that it carries
         full = np.bincount(link, ~tight, limits.size) == 0
@@ -179,7 +181,9 @@ def _finite(usage: Usage, limits: Floats) -> Usage:
 
 
 def _positive(values: npt.ArrayLike, count: int, what: str) -> Any:  # noqa: ANN401 - an array of floats
-    found = np.broadcast_to(np.asarray(values, np.float64), count)
+    found = np.asarray(values, np.float64)
+    if found.shape != (count,):
+        found = np.broadcast_to(found, count)
     if not (found > 0).all():  # NaN is not above zero either
         bad = found[~(found > 0)][0]
         raise InvalidError(f"{what} {bad:g}: expected a number above zero")

@@ -6,101 +6,21 @@ launch, sync, path, port, queueing, efficiency, window, reduce, protocol (docs/m
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from collbench.contention.parameters import Parameter, Parameters, priors
-from collbench.contention.traffic import Phase, Schedule
-from collbench.contention.wires import STAGES, Cost, Latency, Stage, Wires, most_partners
+from collbench.contention.prediction import TERMS, Bottleneck, Part, Prediction, Terms
+from collbench.contention.traffic import Move, Phase, Schedule
+from collbench.contention.wires import STAGES, Cost, Stage, Wires, most_partners
 from collbench.results.records import Mode
 from collbench.topology.graph import Topology
 
-__all__ = ["TERMS", "Bottleneck", "Model", "Prediction", "predict", "shared_gpu"]
-
-TERMS = ("launch", "sync", "path", "port", "queueing", "efficiency", "window", "reduce", "protocol")
+__all__ = ["NCCL_PROTOCOLS", "SELF_ANNOUNCING", "TERMS", "Bottleneck", "Model", "Prediction", "predict", "shared_gpu"]
 
 SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes", "sentinel"})
 """Protocols whose data carry their own flags: no fence, and no flag that flies behind the data."""
 
 NCCL_PROTOCOLS = frozenset({"LL", "LL128", "Simple"})
 """Protocols whose synchronisation is part of NCCL's base and hop."""
-
-DISCREPANCY = 0.04
-"""Spread of the logarithm that the model's own structure adds (assumption, as the study of public data proposes)."""
-
-_Z90 = 1.645
-
-
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
-    """The link that holds the last flow back, how many flows share it, and what it carries meanwhile."""
-
-    link: str
-    flows: int
-    gbps: float
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Predicted time of one call. `terms_us` holds every name of `TERMS` in order and sums to `total_us`.
-
-    `prior_share` is the part of the time that rests on priors, `sd` the standard deviation of the time's logarithm.
-    """
-
-    total_us: float
-    terms_us: Mapping[str, float]
-    bottleneck: Bottleneck | None
-    prior_share: float
-    sd: float
-    notes: tuple[str, ...] = ()
-
-    @property
-    def interval_us(self) -> tuple[float, float]:
-        """Nominal 90 % interval."""
-        return self.total_us * math.exp(-_Z90 * self.sd), self.total_us * math.exp(_Z90 * self.sd)
-
-    def row(self) -> dict[str, Any]:
-        """The model's fields of a row of `collbench predict --json`."""
-        b = self.bottleneck
-        return {
-            "total_us": self.total_us, "terms_us": dict(self.terms_us),
-            "bottleneck": {"link": b.link, "flows": b.flows, "gbps": b.gbps} if b else None,
-            "prior_share": self.prior_share,
-        }  # fmt: skip
-
-
-class _Sum:
-    """Collects terms, what of them rests on priors, and how far each parameter may move the time."""
-
-    def __init__(self) -> None:
-        self.terms = dict.fromkeys(TERMS, 0.0)
-        self.prior_us = 0.0
-        self.variance = 0.0
-
-    def add(self, term: str, us: float, prior_us: float) -> None:
-        self.terms[term] += us
-        self.prior_us += prior_us
-
-    def use(self, term: str, us: float, parameter: Parameter) -> None:
-        self.add(term, us, us if parameter.is_prior else 0.0)
-        self.vary(us, parameter.sd)
-
-    def fly(self, term: str, flight: Latency) -> None:
-        self.add(term, flight.us, flight.prior_us)
-        self.vary(flight.us, _LATENCY_SD)
-
-    def vary(self, us: float, sd: float) -> None:
-        self.variance += (us * sd) ** 2
-
-    def result(self, bottleneck: Bottleneck | None, notes: tuple[str, ...]) -> Prediction:
-        total = math.fsum(self.terms.values())
-        share = min(1.0, self.prior_us / total) if total else 0.0
-        sd = math.hypot(math.sqrt(self.variance) / total, DISCREPANCY) if total else 0.0
-        return Prediction(total, self.terms, bottleneck, share, sd, notes)
-
-
-_LATENCY_SD = 0.2
 
 
 class Model:
@@ -115,27 +35,24 @@ class Model:
         self.ranks = len(topology.gpus) if ranks is None else ranks
         self.wires = Wires(topology, self.parameters, self.ranks)
 
-    def predict(self, schedule: Schedule, mode: Mode = Mode.GRAPH) -> Prediction:
-        """Time of one call.
+    def predict(self, schedule: Schedule, mode: Mode = Mode.GRAPH, *, chained: bool = True) -> Prediction:
+        """Time of one call: of a chain of calls, or `chained=False` of one alone.
 
         Raises:
             TopologyError: ranks without a route between them.
             InvalidError: more flows in one phase than the model takes.
         """
-        found, known = _Sum(), self.parameters
-        launch = known[f"launch.{mode}"]
-        found.use("launch", launch.value * schedule.launches, launch)
-        worst, unknown = (0.0, Stage()), 0
+        found = Terms()
+        worst, unknown, moving = (0.0, Stage()), 0, 0.0
         for phase in schedule.phases:
             cost, largest = self.wires.cost(phase)
-            self._phase(found, schedule, phase, cost, largest)
+            moving += self._phase(found, schedule, phase, cost, largest)
             unknown = max(unknown, cost.unlimited)
             shared = cost.stages[STAGES.index("shared")]
             worst = max(worst, (shared.us * largest, shared), key=lambda pair: pair[0])
-        rate = known["reduce.gbps"]
-        if schedule.reduce_bytes:
-            found.use("reduce", schedule.reduce_bytes / rate.value / 1e3, rate)
+        self._reduce(found, schedule, moving)
         self._base(found, schedule)
+        self._launch(found, schedule, mode, chained=chained)
         stage = worst[1]
         notes = (
             (f"{unknown} flows use links of unknown capacity only: moving their bytes takes no time here",)
@@ -144,9 +61,40 @@ class Model:
         )
         return found.result(Bottleneck(stage.link, stage.flows, stage.gbps) if stage.link else None, notes)
 
-    def _phase(self, found: _Sum, schedule: Schedule, phase: Phase, cost: Cost, largest: float) -> None:
-        if not phase.flows:
+    def _launch(self, found: Terms, schedule: Schedule, mode: Mode, *, chained: bool) -> None:
+        """Launches of a captured graph, or of the host: in a chain it launches the next call while this one runs.
+
+        A chain of eager calls takes as long as the slower of the two, the host or the GPU.
+        """
+        graph, eager, times = self.parameters["launch.graph"], self.parameters["launch.eager"], schedule.launches
+        if mode is Mode.EAGER and not chained:
+            found.use("launch", eager.value * times, "launch.eager", eager)
             return
+        found.use("launch", graph.value * times, "launch.graph", graph)
+        waiting = eager.value * times - found.total_us
+        if mode is Mode.EAGER and waiting > 0:
+            found.add("launch", waiting, 0.0)
+            found.prior_us = found.total_us if eager.is_prior else 0.0
+            found.parts = {"launch.eager": Part(found.total_us, eager.sd)}
+
+    def _reduce(self, found: Terms, schedule: Schedule, moving_us: float) -> None:
+        """Reading what is summed.
+
+        What is read over the wires, or flows through a pipeline, is summed as it arrives: only a rank that sums more
+        slowly than its wires deliver takes longer. What was pushed is read again.
+        """
+        rate = self.parameters["reduce.gbps"]
+        us = schedule.reduce_bytes / rate.value / 1e3
+        first = next((phase for phase in schedule.phases if phase.flows), None)
+        if first is not None and (first.steps > 1 or first.flows[0].move is not Move.PUSH):
+            us -= moving_us
+        if us > 0:
+            found.use("reduce", us, "reduce.gbps", rate)
+
+    def _phase(self, found: Terms, schedule: Schedule, phase: Phase, cost: Cost, largest: float) -> float:
+        """Path, wires and synchronisation of one phase; gives what its wires take."""
+        if not phase.flows:
+            return 0.0
         pipelined = phase.steps > 1
         found.fly("path", cost.mean.times(phase.steps) if pipelined else cost.farthest)
         before = Stage()
@@ -155,31 +103,36 @@ class Model:
             found.add(term, us, us if stage.is_prior else 0.0)
             before = stage
         wire = before.us * largest
-        found.vary(wire * schedule.wire_factor, before.sd)
         found.add("protocol", wire * (schedule.wire_factor - 1), wire * (schedule.wire_factor - 1) * before.is_prior)
+        if wire:
+            found.vary(f"wire {before.basis}", wire * schedule.wire_factor, before.sd)
         if schedule.protocol in NCCL_PROTOCOLS:
-            hop = self._hop(schedule, phase, cost)
-            found.use("protocol", hop.value * phase.steps, hop)
+            name = self._hop(schedule, phase, cost)
+            hop = self.parameters[name]
+            found.use("protocol", hop.value * phase.steps, name, hop)
         elif phase.syncs:
             self._sync(found, schedule, phase, cost)
+        return wire * schedule.wire_factor
 
-    def _sync(self, found: _Sum, schedule: Schedule, phase: Phase, cost: Cost) -> None:
+    def _sync(self, found: Terms, schedule: Schedule, phase: Phase, cost: Cost) -> None:
         known, times = self.parameters, phase.syncs
         flag, fence, per_peer = known["sync.flag"], known["sync.fence"], known["sync.per_peer"]
-        found.use("sync", flag.value * times, flag)
-        found.use("sync", per_peer.value * times * (1 if phase.steps > 1 else cost.peers), per_peer)
+        found.use("sync", flag.value * times, "sync.flag", flag)
+        peers = 1 if phase.steps > 1 else cost.peers
+        found.use("sync", per_peer.value * times * peers, "sync.per_peer", per_peer)
         if schedule.protocol not in SELF_ANNOUNCING:
-            found.use("sync", fence.value * times, fence)
+            found.use("sync", fence.value * times, "sync.fence", fence)
             found.fly("sync", (cost.mean if phase.steps > 1 else cost.flag).times(times))
 
-    def _hop(self, schedule: Schedule, phase: Phase, cost: Cost) -> Parameter:
+    def _hop(self, schedule: Schedule, phase: Phase, cost: Cost) -> str:
         word = "tree" if phase.label in {"chain", "tree"} else "ring"
-        return self.parameters[f"nccl.hop.{word}.{schedule.protocol}.{cost.kind}"]
+        return f"nccl.hop.{word}.{schedule.protocol}.{cost.kind}"
 
-    def _base(self, found: _Sum, schedule: Schedule) -> None:
+    def _base(self, found: Terms, schedule: Schedule) -> None:
         if schedule.protocol in NCCL_PROTOCOLS and any(phase.flows for phase in schedule.phases):
-            base = self.parameters[f"nccl.base.{schedule.protocol}"]
-            found.use("protocol", base.value, base)
+            name = f"nccl.base.{schedule.protocol}"
+            base = self.parameters[name]
+            found.use("protocol", base.value, name, base)
 
 
 def predict(
@@ -189,6 +142,7 @@ def predict(
     *,
     mode: Mode = Mode.GRAPH,
     ranks: int | None = None,
+    chained: bool = True,
 ) -> Prediction:
     """Predict one schedule; see `Model`, which is quicker for several.
 
@@ -196,22 +150,23 @@ def predict(
         TopologyError: fewer GPUs than ranks, ranks without a route, PCIe links that form a cycle.
         InvalidError: more flows in one phase than the model takes.
     """
-    return Model(topology, parameters, ranks).predict(schedule, mode)
+    return Model(topology, parameters, ranks).predict(schedule, mode, chained=chained)
 
 
-def _shared_sync(found: _Sum, known: Parameters, protocol: str, phase: Phase) -> None:
+def _shared_sync(found: Terms, known: Parameters, protocol: str, phase: Phase) -> None:
     """Synchronisations through one GPU's memory; some protocols have parameters of their own."""
     word = "announced" if protocol in SELF_ANNOUNCING else protocol
 
-    def own(name: str) -> Parameter:
-        return known.get(f"shared_gpu.{name}.{word}") or known[f"shared_gpu.{name}"]
+    def own(name: str) -> tuple[str, Parameter]:
+        names = [f"shared_gpu.{name}.{word}", f"shared_gpu.{name}"]
+        return next((one, known[one]) for one in names if known.get(one))
 
     flag, per_peer, fence = own("flag"), own("per_peer"), own("fence")
     peers = 1 if phase.steps > 1 else most_partners((flow.src, flow.dst) for flow in phase.flows)
-    found.use("sync", flag.value * phase.syncs, flag)
-    found.use("sync", per_peer.value * phase.syncs * peers, per_peer)
+    found.use("sync", flag[1].value * phase.syncs, *flag)
+    found.use("sync", per_peer[1].value * phase.syncs * peers, *per_peer)
     if protocol not in SELF_ANNOUNCING:
-        found.use("sync", fence.value * phase.syncs, fence)
+        found.use("sync", fence[1].value * phase.syncs, *fence)
 
 
 def _most_sent(schedule: Schedule) -> float:
@@ -230,24 +185,28 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
     """
     known = parameters or priors()
     nccl = schedule.protocol in NCCL_PROTOCOLS
-    found = _Sum()
-    launch = known[f"shared_gpu.launch.{8 if ranks > 4 else 4 if ranks > 2 else 2}"]  # noqa: PLR2004 - as measured
-    found.use("launch", launch.value * schedule.launches, launch)
+    found = Terms()
+
+    def use(term: str, name: str, cost: float) -> None:
+        """`cost` times a parameter; a rate divides."""
+        parameter = known[name]
+        us = cost / parameter.value / 1e3 if "gbps" in name else cost * parameter.value
+        found.use(term, us, name, parameter)
+
+    use("launch", f"shared_gpu.launch.{8 if ranks > 4 else 4 if ranks > 2 else 2}", schedule.launches)  # noqa: PLR2004 - as measured
     for phase in (phase for phase in schedule.phases if phase.flows):
         word = "tree" if phase.label in {"chain", "tree"} else "ring"
-        hop = known.get(f"shared_gpu.nccl.hop.{word}.{schedule.protocol}") if nccl else None
-        if nccl and hop is None:
+        hop = f"shared_gpu.nccl.hop.{word}.{schedule.protocol}"
+        if nccl and known.get(hop) is None:
             return None
-        if hop is not None:
-            found.use("protocol", hop.value * phase.steps, hop)
+        if nccl:
+            use("protocol", hop, phase.steps)
         else:
             _shared_sync(found, known, schedule.protocol, phase)
     if nccl:
-        base, rate = known[f"nccl.base.{schedule.protocol}"], known[f"shared_gpu.nccl.gbps.{schedule.protocol}"]
-        found.use("protocol", base.value, base)
-        found.use("protocol", _most_sent(schedule) * schedule.wire_factor / rate.value / 1e3, rate)
+        use("protocol", f"nccl.base.{schedule.protocol}", 1)
+        use("protocol", f"shared_gpu.nccl.gbps.{schedule.protocol}", _most_sent(schedule) * schedule.wire_factor)
     else:
-        memory = known["shared_gpu.memory_gbps"]
         moved = sum(flow.bytes for phase in schedule.phases for flow in phase.flows) * schedule.wire_factor
-        found.use("reduce", moved / memory.value / 1e3, memory)
+        use("reduce", "shared_gpu.memory_gbps", moved)
     return found.result(None, ())

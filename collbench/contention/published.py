@@ -2,8 +2,9 @@
 
 import csv
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,14 +156,34 @@ def nccl_table_us(topology: Topology, ranks: int, size: int, algorithm: str, pro
     return _BASE[algorithm][protocol] + steps * _HOP[kind][algorithm][protocol] + wire
 
 
+_RANGE = re.compile(r"\b(LL128|LL|Simple) ?(?:<=|to |(\d+)([KM])-)(\d+)([KM])\b")
+_UNITS = {"K": 1 << 10, "M": 1 << 20}
+
+
 def nccl_choice(topology: Topology, row: Latency) -> tuple[str, str]:
-    """Algorithm and protocol of a row of NCCL: what its variant says, else what NCCL's own table finds fastest."""
+    """Algorithm and protocol of a row of NCCL: what its variant says, else what NCCL's own table finds fastest.
+
+    A variant may name protocols up to a size or between two (`LL to 576K`, `LL128 448K-3M`); beyond, the table counts.
+    """
     words = row.variant.replace("/", " ").replace(",", " ").replace("(", " ").replace(")", " ").split()
-    told = [p for p in ("LL", "Simple") if p in words]
+    ranges = _RANGE.findall(row.variant)
+    told = [p for p in ("LL", "Simple") if p in words and not ranges]
+    told += [p for p, low, a, high, b in ranges if _bytes(low, a) < row.bytes <= _bytes(high, b)]
     protocols = told if len(told) == 1 else ["LL", "Simple", *(["LL128"] if _kind(topology) == "nvlink" else [])]
     algorithms = [a for a in ("ring", "tree") if a in words] or ["ring", "tree"]
     pairs = [(a, p) for a in algorithms for p in protocols]
     return min(pairs, key=lambda pair: nccl_table_us(topology, row.ranks, row.bytes, *pair))
+
+
+def _bytes(number: str, unit: str) -> int:
+    return int(number) * _UNITS[unit] if number else 0
+
+
+def _two_shot_of_torch(call: Call) -> Schedule:
+    """With a copy into its own buffer, by a kernel of its own, and a third barrier at the end: as torch does."""
+    found = two_stage(call, Move.PULL, protocol="signal pads")
+    last = found.phases[-1]
+    return replace(found, phases=(*found.phases[:-1], replace(last, syncs=last.syncs + 1)), launches=2)
 
 
 def schedule(topology: Topology, row: Latency) -> Schedule | None:
@@ -177,7 +198,7 @@ def schedule(topology: Topology, row: Latency) -> Schedule | None:
         "oneshot-pull": lambda: one_stage(call, Move.PULL, syncs=barriers, protocol="flags"),
         "oneshot-push": lambda: one_stage(call, Move.PUSH, syncs=1, protocol="flags"),
         "twoshot-pull": lambda: two_stage(call, Move.PULL, protocol="flags"),
-        "twoshot-symm": lambda: two_stage(call, Move.PULL, protocol="signal pads"),
+        "twoshot-symm": lambda: _two_shot_of_torch(call),
         "oneshot-symm": lambda: one_stage(call, Move.PULL, syncs=2, protocol="signal pads"),
         "mscclpp": lambda: one_stage(call, Move.PUSH, syncs=1, wire_factor=2.0, protocol="flag in every 8 bytes"),
     }

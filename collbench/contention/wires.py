@@ -5,15 +5,16 @@ The runs, each slower than the one before: `port` (only the GPUs' own links hold
 A pattern's times are proportional to its bytes, so one set of runs serves every size.
 """
 
+import operator
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from collbench.contention.fairshare import Fluid, Usage, run
-from collbench.contention.losses import Pair, Routes, Row, dense, half_duplex, lossy, windows
+from collbench.contention.losses import Pair, Row, dense, half_duplex, lossy, windows
 from collbench.contention.parameters import Parameter, Parameters
+from collbench.contention.stages import UNIT, Stage, stage
 from collbench.contention.traffic import Flow, Move, Phase
 from collbench.errors import InvalidError
 from collbench.topology.graph import Link, LinkKind, NodeKind, Topology, TopologyError
@@ -24,21 +25,6 @@ STAGES = ("port", "shared", "efficient", "windowed")
 
 MOST_FLOWS = 65_280
 """All pairs of 256 GPUs: more would take minutes."""
-
-_EXACT_FLOWS, _MERGE = 512, 0.015  # above so many flows near ends share an event: within 0.5 % of exact
-_UNIT = 1e6  # bytes of the largest flow in a run
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One counterfactual: `us` per byte of the largest flow, what binds its last flow, and how sure that number is."""
-
-    us: float = 0.0
-    link: str = ""
-    flows: int = 0
-    gbps: float = 0.0
-    sd: float = 0.0
-    is_prior: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +58,18 @@ class Cost:
     stages: tuple[Stage, ...] = (Stage(),) * len(STAGES)
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Of a flow between two ranks: links of the data, flight of the data, of request and data, what loads each link."""
+
+    route: tuple[Link, ...]
+    there: Latency
+    trip: Latency
+    nvlink: bool
+    limited: bool
+    loads: tuple[tuple[int, Link, float], ...]
+
+
 class Wires:
     """A topology with parameters: what any phase of `ranks` ranks costs on it. Keeps what it has computed.
 
@@ -86,7 +84,7 @@ class Wires:
         check_tree(topology)
         self.topology, self.parameters = topology, parameters
         self._costs: dict[object, Cost] = {}
-        self._flights: dict[Pair, Latency] = {}
+        self._ways: dict[Pair, _Way] = {}
         self._known: dict[int, Parameter | None] = {}  # by id: the topology keeps its links
         self._hosts: dict[int, str] = {}
 
@@ -133,75 +131,93 @@ class Wires:
             self._hosts[rank] = min(sockets, key=lambda socket: len(self.topology.route(gpu, socket)))
         return self._hosts[rank]
 
-    def _flight(self, pair: Pair) -> Latency:
-        """One way of the data of a flow."""
-        if pair not in self._flights:
-            found = [self.parameters.latency(link) for link in self.route(*pair)]
-            whole, prior = sum(one.value for one in found), sum(one.value for one in found if one.is_prior)
-            self._flights[pair] = Latency(whole, prior)
-        return self._flights[pair]
+    def _pair(self, pair: Pair) -> "_Way":
+        """What is the same in every phase that a flow takes part in."""
+        if pair not in self._ways:
+            src, dst, move = pair
+            route = self.route(*pair)
+            back = self.route(dst, src) if move is Move.PULL else ()
+            there, request = self._flight(route), self._flight(back)
+            nvlink = all(link.kind is LinkKind.NVLINK for link in route)
+            limited = any(self._capacity(link) is not None for link in route)
+            loads = self._loads(route, back)
+            self._ways[pair] = _Way(route, there, there + request, nvlink, limited, loads)
+        return self._ways[pair]
+
+    def _flight(self, links: Sequence[Link]) -> Latency:
+        """One way through them."""
+        found = [self.parameters.latency(link) for link in links]
+        return Latency(sum(one.value for one in found), sum(one.value for one in found if one.is_prior))
+
+    def _loads(self, route: Sequence[Link], back: Sequence[Link]) -> tuple[tuple[int, Link, float], ...]:
+        """What a byte of a flow costs on each link: data, and on PCIe a read's headers and requests."""
+        request = self.parameters["efficiency.request"].value
+        costs = [(link, _COMPLETION if back and link.kind is LinkKind.PCIE else 1.0) for link in route]
+        costs += [(link, request) for link in back if link.kind is LinkKind.PCIE]
+        found: dict[int, tuple[Link, float]] = {}
+        for link, cost in costs:
+            found[id(link)] = (link, found.get(id(link), (link, 0.0))[1] + cost)
+        return tuple((key, link, cost) for key, (link, cost) in found.items())
 
     def _compute(self, flows: Sequence[Flow], scale: float) -> Cost:
-        routes = {(f.src, f.dst, f.move): self.route(f.src, f.dst, f.move) for f in flows}
-        there = {pair: self._flight(pair) for pair in routes}
-        trips = {
-            (src, dst, move): us + self._flight((dst, src, Move.PUSH)) if move is Move.PULL else us
-            for (src, dst, move), us in there.items()
-        }
-        mean = sum(trips.values(), Latency()).times(1 / len(trips))
-        nvlink = all(link.kind is LinkKind.NVLINK for links in routes.values() for link in links)
-        unlimited = sum(
-            all(self._capacity(link) is None for link in routes[f.src, f.dst, f.move]) for f in flows if f.bytes
-        )
+        ways = {(f.src, f.dst, f.move): self._pair((f.src, f.dst, f.move)) for f in flows}
+        trips = [way.trip for way in ways.values()]
+        mean = Latency(sum(t.us for t in trips) / len(trips), sum(t.prior_us for t in trips) / len(trips))
+        nvlink = all(way.nvlink for way in ways.values())
+        unlimited = sum(not ways[f.src, f.dst, f.move].limited for f in flows if f.bytes)
         return Cost(
-            max(trips.values(), key=lambda one: one.us), mean, max(there.values(), key=lambda one: one.us),
-            most_partners((src, dst) for src, dst, _ in routes), "nvlink" if nvlink else "pcie", unlimited,
-            self._stages(flows, routes, trips, scale),
+            max(trips, key=lambda one: one.us), mean, max((way.there for way in ways.values()), key=lambda one: one.us),
+            most_partners((src, dst) for src, dst, _ in ways), "nvlink" if nvlink else "pcie", unlimited,
+            self._stages(flows, ways, scale),
         )  # fmt: skip
 
     def _stages(
         self,
         flows: Sequence[Flow],
-        routes: Routes,
-        trips: dict[Pair, Latency],
+        ways: "Mapping[Pair, _Way]",
         scale: float,
     ) -> tuple[Stage, ...]:
-        size = np.array([flow.bytes / scale * _UNIT for flow in flows])
-        real = self._real_rows(flows, routes)
+        size = np.array([flow.bytes / scale * UNIT for flow in flows])
+        routes = {pair: way.route for pair, way in ways.items()}
+        real = self._rows(flows, ways)
         ports = [row for row in real if row.link and self._is_port(row.link)]
-        port = _stage(ports, size)
-        shared = _stage(real, size, port)
+        port = stage(ports, size)
+        shared = stage(real, size, port)
         known, gpus = self.parameters, self.topology.gpus
         slow = lossy(real, known, gpus, flows)
         slow += [*dense(real, known, gpus, flows, routes), *half_duplex(real, known)]
-        efficient = shared if slow == real else _stage(slow, size, shared)
-        limits = windows(known, gpus, flows, routes, {pair: trip.us for pair, trip in trips.items()})
-        return port, shared, efficient, _stage([*slow, *limits], size, efficient) if limits else efficient
+        efficient = (
+            shared if all(map(operator.is_, slow, real)) and len(slow) == len(real) else stage(slow, size, shared)
+        )
+        limits = windows(known, gpus, flows, routes, {pair: way.trip.us for pair, way in ways.items()})
+        return port, shared, efficient, stage([*slow, *limits], size, efficient) if limits else efficient
 
     def _is_port(self, link: Link) -> bool:
         return NodeKind.GPU in {self.topology.node(link.src).kind, self.topology.node(link.dst).kind}
 
-    def _real_rows(self, flows: Sequence[Flow], routes: Routes) -> list[Row]:
+    def rows(self, flows: Sequence[Flow]) -> list[Row]:
+        """Links of known capacity that the flows load, before any loss.
+
+        Raises:
+            TopologyError: ranks without a route between them.
+        """
+        return self._rows(flows, {(f.src, f.dst, f.move): self._pair((f.src, f.dst, f.move)) for f in flows})
+
+    def _rows(self, flows: Sequence[Flow], ways: "Mapping[Pair, _Way]") -> list[Row]:
         rows: dict[int, Row | None] = {}
-        request = self.parameters["efficiency.request"].value
         for number, flow in enumerate(flows):
-            for link in routes[flow.src, flow.dst, flow.move]:
-                reads = flow.move is Move.PULL and link.kind is LinkKind.PCIE
-                self._load(rows, link, number, _COMPLETION if reads else 1.0)
-            if flow.move is Move.PULL:
-                for link in self.route(flow.dst, flow.src):
-                    if link.kind is LinkKind.PCIE:
-                        self._load(rows, link, number, request)
+            for key, link, coefficient in ways[flow.src, flow.dst, flow.move].loads:
+                if key not in rows:
+                    rows[key] = self._row(link)
+                row = rows[key]
+                if row is not None:
+                    row.load[number] = coefficient
         return [row for row in rows.values() if row is not None]
 
-    def _load(self, rows: dict[int, Row | None], link: Link, flow: int, coefficient: float) -> None:
-        if id(link) not in rows:
-            known = self._capacity(link)
-            name = f"{link.src} -> {link.dst}"
-            rows[id(link)] = Row(name, known.value, known.sd, known.is_prior, {}, link) if known else None
-        row = rows[id(link)]
-        if row is not None:
-            row.load[flow] = row.load.get(flow, 0.0) + coefficient
+    def _row(self, link: Link) -> Row | None:
+        known = self._capacity(link)
+        name = f"{link.src} -> {link.dst}"
+        return Row(name, known.value, known.sd, known.is_prior, {}, link, link.link_class) if known else None
 
     def _capacity(self, link: Link) -> Parameter | None:
         if id(link) not in self._known:
@@ -211,27 +227,6 @@ class Wires:
 
 _COMPLETION = 276 / 280
 """Cost of a byte that is read against one that is written: headers of 20 and 24 bytes per 256."""
-
-
-def _stage(rows: Sequence[Row], size: "np.ndarray[tuple[int], np.dtype[np.float64]]", before: Stage = Stage()) -> Stage:
-    """Makespan on these rows; never less than that of the stage before, whose links all count here too."""
-    entries: list[list[tuple[int, float]]] = [[] for _ in size]
-    for number, row in enumerate(rows):
-        for flow, coefficient in row.load.items():
-            entries[flow].append((number, coefficient))
-    usage = Usage.of(entries, len(rows))
-    fluid = run(usage, [row.gbps for row in rows], size, merge=_MERGE if size.size > _EXACT_FLOWS else 0.0)
-    us = fluid.makespan_us / _UNIT
-    if us <= before.us or us == 0:
-        return before
-    return _named(rows, size, fluid, us)
-
-
-def _named(rows: Sequence[Row], size: "np.ndarray[tuple[int], np.dtype[np.float64]]", fluid: Fluid, us: float) -> Stage:
-    row = rows[int(fluid.bottleneck[int(fluid.finish_us.argmax())])]
-    data = [flow for flow, coefficient in row.load.items() if coefficient > 0.5]  # noqa: PLR2004 - a request costs less
-    carried = float(size[data].sum()) / _UNIT
-    return Stage(us, row.name, len(data), carried / us / 1e3, row.sd, row.is_prior)
 
 
 def most_partners(pairs: Iterable[tuple[int, int]]) -> int:

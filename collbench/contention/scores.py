@@ -1,0 +1,74 @@
+"""Scores: how far a model is off on rows of one split."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Z90", "Score", "spread_between", "summed"]
+
+Z90 = 1.645
+"""Half width of a 90 % interval in standard deviations."""
+
+_MOST_SPREAD, _HALVINGS = 4.0, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors of one model on one split: median and 90 % quantile of |log(predicted / measured)|, its median, n."""
+
+    table: str
+    split: str
+    regime: str
+    model: str
+    median: float
+    p90: float
+    bias: float
+    n: int
+    systems: int
+    coverage: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        """JSON form."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def summed(
+    table: str,
+    split: str,
+    regime: str,
+    model: str,
+    errors: Sequence[float],
+    systems: int,
+    coverage: float | None = None,
+) -> Score:
+    """Score of errors, logarithms of predicted over measured."""
+    size = np.abs(np.array(errors))
+    median, p90 = (float(np.quantile(size, q)) for q in (0.5, 0.9))
+    return Score(table, split, regime, model, median, p90, statistics.median(errors), len(errors), systems, coverage)
+
+
+def spread_between(systems: Sequence[Sequence[tuple[float, float, float]]], hold: float = 0.90) -> float:
+    """Spread between machines that, beside what each prediction says of itself, holds 90 % of the errors.
+
+    `systems` has one sequence of (error, own spread, share of priors) each; every system weighs the same, however many
+    rows it has. The spread counts in proportion to the share of priors.
+    """
+    if not any(systems):
+        return 0.0
+    weight = np.concatenate([np.full(len(rows), 1 / len(rows)) for rows in systems if rows])
+    error, own, share = np.concatenate([np.array(rows, float) for rows in systems if rows]).T
+
+    def held(spread: float) -> float:
+        inside = np.abs(error) <= Z90 * np.hypot(own, spread * share)
+        return float(weight[inside].sum() / weight.sum())
+
+    low, high = 0.0, _MOST_SPREAD
+    if held(low) >= hold:
+        return low
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if held(middle) >= hold else (middle, high)
+    return high

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
 from collbench.results.records import Fabric, Mode
+from collbench.topology.gpus import host_route
 from collbench.topology.graph import Link, Topology, TopologyError
 
 __all__ = ["Floor", "floor"]
@@ -143,7 +144,8 @@ def _uses(schedule: Schedule, topology: Topology) -> Iterator[tuple[Flow, Link]]
 
 
 def _route(flow: Flow, topology: Topology) -> tuple[Link, ...]:
-    return topology.route(topology.gpus[flow.src], topology.gpus[flow.dst])
+    src, dst = topology.gpus[flow.src], topology.gpus[flow.dst]
+    return host_route(topology, src, dst) if flow.move is Move.HOST else topology.route(src, dst)
 
 
 def _unknown(schedule: Schedule, topology: Topology) -> str:

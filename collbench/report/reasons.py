@@ -157,7 +157,7 @@ def _note(bars: Sequence[_Bar]) -> str:
 
 def _paint(bars: Sequence[_Bar], terms: Sequence[str], titles: dict[str, list[str]], figure: Any) -> None:  # noqa: ANN401 - matplotlib has no types
     height = figure.get_figheight()
-    axes = figure.add_axes((0.235, 0.42 / height, 0.745, 1 - 0.5 / height))
+    axes = figure.add_axes((0.285, 0.42 / height, 0.695, 1 - 0.5 / height))
     reach = 1.04 * max(max(bar.measured_us or 0.0, bar.total_us) for bar in bars)
     for y, bar in enumerate(bars):
         _row(axes, y, bar, terms, titles, reach)

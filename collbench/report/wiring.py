@@ -50,7 +50,8 @@ def wiring(
 ) -> dict[str, Any]:
     """`drawing`, `drawing_css`, what stands under it, and tables of links and of what binds, for the template.
 
-    `predictions` are by cell_id. Coloured is the link of the fastest at `size`, else at the largest size.
+    `predictions` are by cell_id. Coloured is the link of the fastest at the largest size; at `size` where one is given,
+    for a machine on which nothing ran.
     """
     if topology is None:
         return {"drawing": "", "drawing_css": "", "drawing_finding": "", "links": None, "bound": None}
@@ -59,8 +60,8 @@ def wiring(
     text = svg(topology, [hot.ends] if hot else None, _PICTURE)
     drawing, css = inline(text, _PREFIX, styles)
     return {
-        "drawing": drawing, "drawing_css": css, "drawing_finding": _finding(topology, hot), "links": _links(topology),
-        "bound": _lines(bound, text) if bound else None,
+        "drawing": drawing, "drawing_css": css, "drawing_finding": _finding(topology, hot, ran=size is None),
+        "links": _links(topology), "bound": _lines(bound, text) if bound else None,
     }  # fmt: skip
 
 
@@ -84,9 +85,9 @@ def _hot(bound: Sequence[_Bound], panels: Sequence[Panel]) -> _Bound | None:
     return max(some, key=lambda one: one.bytes, default=None)
 
 
-def _finding(topology: Topology, hot: _Bound | None) -> str:
-    """Whether links run as fast as they can, and the coloured one with its load."""
-    links = [link for link in topology.links if link.kind is LinkKind.PCIE and link.generation]
+def _finding(topology: Topology, hot: _Bound | None, *, ran: bool) -> str:
+    """Whether links ran as fast as they can, if anything ran, and the coloured one with its load."""
+    links = [link for link in topology.links if ran and link.kind is LinkKind.PCIE and link.generation]
     now = [link for link in links if link.current_generation]
     slow = sum(downtrained(link) for link in links)
     parts = []

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # ./run.sh            measure this machine with 8 ranks and write the page; words behind it go to `collbench sweep`
 # ./run.sh test       run the tests; words behind it go to pytest (-m slow: the long ones)
-# ./run.sh gate-demo  the regression gate twice on 2 CPU ranks: nothing changed, then one algorithm slowed by 20 %
-# ./run.sh check      ruff, mypy and the test of the layers
+# ./run.sh gate-demo  the regression gate twice on 2 CPU ranks: nothing changed, then one algorithm slowed by 20 %; words
+#                     behind it go to tests/gate_demo.py (--same 5 --slowed 0: five self-comparisons; --share-gpu: on one GPU)
+# ./run.sh check      ruff, mypy, the workflows of GitHub and the test of the layers
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export OMP_NUM_THREADS=1 PATH="$PWD/.venv/bin:$PATH"
@@ -32,33 +33,19 @@ measure() {
   collbench report "$run"
 }
 
-# the quartile of a launch sees less of other load on a laptop than its median does
-# both verdicts are printed; it succeeds if the first is a pass and the second names the slowed algorithm and no other
-gate_demo() {
-  local out code=0 options=(--nproc 2 --algorithms slowed_ring,host_tree,host_one_stage_push --sizes 32K,64K
-    --modes eager --calls 1 -n 1000)
-  out="reports/gate-demo-$(date +%Y%m%d-%H%M%S)"
-  export PYTHONPATH="$PWD/tests/packages/slowed${PYTHONPATH:+:$PYTHONPATH}"
-  for slowdown in 0 0.2; do
-    echo "== candidate slowed by $slowdown =="
-    code=0
-    collbench gate --paired --baseline env:COLLBENCH_DEMO_SLOWDOWN=0 --candidate "env:COLLBENCH_DEMO_SLOWDOWN=$slowdown" \
-      --quantile 0.25 --seed 1 --out "$out/$slowdown" --json-file "$out-$slowdown.json" -- "${options[@]}" || code=$?
-    echo "exit code $code"
-    if [[ "$slowdown" == 0 && "$code" != 0 ]]; then echo "run.sh: expected a pass" >&2; return 1; fi
-  done
-  python - "$out-0.2.json" <<'PYTHON'
-import json, sys
-rows = json.load(open(sys.argv[1]))["rows"]
-slower = {row["cell_id"].split("/")[1] for row in rows if row["verdict"] == "REGRESSED"}
-sys.exit(None if slower == {"slowed_ring"} else f"run.sh: expected slowed_ring alone to be slower, found {sorted(slower)}")
-PYTHON
+# schemas and rules come with the packages: nothing is fetched
+workflows() {
+  check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml &&
+    check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml &&
+    zizmor --offline --quiet --no-progress .github/workflows action.yml
+  # what GitHub itself would say of expressions and scripts, where it is installed
+  if command -v actionlint >/dev/null; then actionlint; fi
 }
 
 case "${1:-}" in
   test) environment; pytest "${@:2}" ;;
-  check) environment; ruff check . && ruff format --check . && mypy && pytest -q tests/test_floors.py ;;
-  gate-demo) environment; gate_demo ;;
+  check) environment; ruff check . && ruff format --check . && mypy && workflows && pytest -q tests/test_floors.py ;;
+  gate-demo) environment; python tests/gate_demo.py "${@:2}" ;;
   "" | -*) environment; measure "$@" ;;
   *) echo "run.sh: unknown word '$1': expected nothing, test, check, gate-demo, or options of collbench sweep" >&2; exit 2 ;;
 esac

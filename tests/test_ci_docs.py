@@ -49,6 +49,49 @@ def test_workflows_are_pinned_and_give_little_away(name: str, root: Path) -> Non
         assert "permissions:\n  contents: read" in text
 
 
+BENCHMARK = """
+import time
+
+import pytest
+
+@pytest.mark.slow
+def test_wait(benchmark):
+    benchmark.pedantic(lambda: time.sleep({seconds}), rounds=10)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("seconds", "more", "told"),
+    [
+        (0.03, "", "::error title=collbench%3A REGRESSED"),
+        (0.01, "def test_new(benchmark): benchmark(int)", "no verdict"),
+    ],
+)
+def test_our_benchmarks_go_through_the_gate_and_only_warn(
+    seconds: float, more: str, told: str, root: Path, tmp_path: Path
+) -> None:
+    """A benchmark that takes three times as long is named, one that is new is no verdict; the job passes."""
+    for side, wait in (("base", 0.01), ("head", seconds)):
+        folder = tmp_path / side / "tests" / "benchmarks"
+        folder.mkdir(parents=True)
+        text = BENCHMARK.format(seconds=wait) + (f"\n@pytest.mark.slow\n{more}\n" if more and side == "head" else "")
+        (folder / "test_it.py").write_text(text, encoding="utf-8")
+        (tmp_path / side / "pytest.ini").write_text("[pytest]\nmarkers = slow: x\n", encoding="utf-8")
+    env = os.environ | {"PYTHONPATH": str(root), "PYTHON": sys.executable, "GITHUB_STEP_SUMMARY": str(tmp_path / "md")}
+
+    done = subprocess.run(
+        ["bash", root / ".github" / "benchmarks.sh", "base", "head", "out"], cwd=tmp_path, env=env, capture_output=True,
+        text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert told in done.stdout + done.stderr
+    assert len(list((tmp_path / "out" / "head").glob("*.json"))) == 5
+    assert "collbench gate" in (tmp_path / "md").read_text()
+
+
 def test_the_action_runs_one_gate_and_passes_its_exit_code_on(root: Path, tmp_path: Path) -> None:
     """As the composite action calls it, with a base that is not there: INVALID or usage, never a pass."""
     for name in ("summary", "output"):

@@ -20,7 +20,9 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
         "show FILE lists it.",
     )
     parser.add_argument("action", choices=("save", "show", "update"), help="what to do")
-    parser.add_argument("source", metavar="RUN|FILE", help="run folder; of show, the file")
+    parser.add_argument(
+        "source", metavar="RUN|FILE", help="run folder, folder of pytest-benchmark JSON; show: the file"
+    )
     parser.add_argument("--to", type=Path, metavar="FILE", help="baseline file to write")
     parser.add_argument("--dry-run", action="store_true", help="of update: show the changes, write nothing")
     parser.add_argument("--json", action="store_true", help="of show: print the file's content as JSON")
@@ -45,12 +47,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _save(args: argparse.Namespace) -> int:
     from collbench.errors import UsageError
-    from collbench.gate.baseline import dump, refuse_invalid
-    from collbench.gate.sides import side_of_run
+    from collbench.gate.baseline import dump, load_side, refuse_invalid
 
     if args.to.exists():
         raise UsageError(f"{args.to} is there already: collbench baseline update shows what would change")
-    side = side_of_run(args.source)
+    side = load_side(args.source)
     refuse_invalid(side)
     _replace(args.to, dump(side))
     print(f"{args.to}: {len(side.cells)} cells, {side.launches} launches")
@@ -58,10 +59,9 @@ def _save(args: argparse.Namespace) -> int:
 
 
 def _update(args: argparse.Namespace) -> int:
-    from collbench.gate.baseline import changes, dump, read, refuse_invalid
-    from collbench.gate.sides import side_of_run
+    from collbench.gate.baseline import changes, dump, load_side, read, refuse_invalid
 
-    old, new = read(args.to), side_of_run(args.source)
+    old, new = read(args.to), load_side(args.source)
     refuse_invalid(new)
     for line in changes(old, new) or ["nothing changes"]:
         print(line)

@@ -53,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(data, allow_nan=False))
         return 0
     print(f"{data['cells']} cells, {data['sessions']} runs")
+    if not found.launch_sd:
+        print(f"between occasions: sd {data['between_session_sd']:.4f}; one launch a run tells no more")
+        return 0
     print(f"a block's log ratio: sd {data['block_sd_median']:.4f} (median cell), {data['block_sd_worst']:.4f} (worst)")
     print(f"between occasions:   sd {data['between_session_sd']:.4f}")
     print("blocks to find a slow-down of one cell with a power of 90 %:")

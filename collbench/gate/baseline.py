@@ -5,15 +5,16 @@ One line per cell, keys sorted, numbers with six digits: a change of one cell is
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collbench.errors import InvalidError, UsageError
-from collbench.gate.sides import CellData, SessionSpread, Side, side_of_run
+from collbench.gate.sides import CellData, SessionSpread, Side, joined, side_of_run
 from collbench.gate.validity import examine
 from collbench.gate.verdicts import GateMode, Rules
 from collbench.results.lines import parse_json
+from collbench.results.reading import RUN
 from collbench.results.records import SCHEMA, Status
 from collbench.results.schema import version_of
 from collbench.results.summary import clean
@@ -26,13 +27,30 @@ _HARDWARE = ("uuid", "serial", "hostname")
 
 
 def load_side(path: str | Path) -> Side:
-    """A side from a run folder, a baseline file, or the JSON of pytest-benchmark.
+    """A side from a run folder, a baseline file, the JSON of pytest-benchmark, or a folder of such JSON files.
 
     Raises:
         UsageError: nothing is there.
         InvalidError: what is there cannot be used.
     """
-    return side_of_run(path) if Path(path).is_dir() else read(path)
+    path = Path(path)
+    if not path.is_dir():
+        return read(path)
+    files = [] if (path / RUN).exists() else sorted(path.glob("*.json"))
+    return _of_files(path, files) if files else side_of_run(path)
+
+
+def _of_files(folder: Path, files: Sequence[Path]) -> Side:
+    """One launch per file, in the order of their names."""
+    from collbench.gate.pytest_benchmark import is_pytest_benchmark, side_of_benchmarks
+
+    sides = []
+    for path in files:
+        data = read_object(path)
+        if not is_pytest_benchmark(data):
+            raise InvalidError(f"{path}: expected a run folder, or a folder that holds pytest-benchmark's JSON alone")
+        sides.append(side_of_benchmarks(data, str(path)))
+    return joined(sides, str(folder))
 
 
 def read(path: str | Path) -> Side:

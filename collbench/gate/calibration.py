@@ -16,6 +16,8 @@ from collbench.results.records import SCHEMA, Status
 
 __all__ = ["Calibration", "calibrate"]
 
+Blocks = tuple[tuple[float, int | None, int | None], ...]
+
 EFFECTS = (1.03, 1.05, 1.08)
 """Slow-downs for which the number of blocks is given."""
 
@@ -24,23 +26,25 @@ EFFECTS = (1.03, 1.05, 1.08)
 class Calibration:
     """What unchanged runs tell.
 
-    `launch_sd` is the standard deviation of a block's log ratio, per cell; `spread` that between occasions, pooled over
-    cells. `blocks` holds, by slow-down, the blocks needed for the median and the noisiest cell (power 90 %, one of all
-    cells slowed, Holm's first step); None beyond 1,000.
+    `launch_sd` is the standard deviation of a block's log ratio, per cell, empty if no run has two launches; `spread`
+    that between occasions, pooled over cells (of runs of one launch it contains the spread between launches, so it errs
+    on the careful side). `blocks` holds, by slow-down, the blocks needed for the median and the noisiest cell (power
+    90 %, one of all cells slowed, Holm's first step); None beyond 1,000.
     """
 
     cells: int
     launch_sd: tuple[float, ...]
     spread: SessionSpread
-    blocks: tuple[tuple[float, int | None, int | None], ...]
+    blocks: Blocks
 
     def as_dict(self) -> dict[str, Any]:
         """The object of `--json`."""
         rows = [{"ratio": ratio, "blocks_median_cell": a, "blocks_worst_cell": b} for ratio, a, b in self.blocks]
         return {
             "schema": SCHEMA, "kind": "calibrate-gate", "cells": self.cells, "sessions": self.spread.sessions,
-            "between_session_sd": self.spread.sd, "block_sd_median": float(np.median(self.launch_sd)),
-            "block_sd_worst": max(self.launch_sd), "rows": rows,
+            "between_session_sd": self.spread.sd,
+            "block_sd_median": float(np.median(self.launch_sd)) if self.launch_sd else None,
+            "block_sd_worst": max(self.launch_sd, default=None), "rows": rows,
         }  # fmt: skip
 
 
@@ -49,7 +53,7 @@ def calibrate(sides: Sequence[Side]) -> Calibration:
 
     Raises:
         UsageError: fewer than five runs, or one of them twice.
-        InvalidError: runs of different machines or cells, a cell that is not ok, a single launch.
+        InvalidError: runs of different machines or cells, a cell that is not ok.
     """
     if len(sides) < LEAST_SESSIONS:
         raise UsageError(
@@ -64,16 +68,19 @@ def calibrate(sides: Sequence[Side]) -> Calibration:
     cells = [cell_id for cell_id, cell in sides[0].cells.items() if cell.status is Status.OK]
     logs = [[np.log(np.asarray(side.cells[cell_id].medians_us)) for side in sides] for cell_id in cells]
     between = np.array([np.var([one.mean() for one in per_cell], ddof=1) for per_cell in logs])
-    within = tuple(_launch_sd(per_cell) for per_cell in logs)
-    middle, worst = float(np.median(within)), max(within)
-    blocks = tuple(
-        (
-            ratio, statistics.blocks_needed(middle, ratio, len(cells)),
-            statistics.blocks_needed(worst, ratio, len(cells)),
-        )
+    several = all(one.size > 1 for per_cell in logs for one in per_cell)
+    within = tuple(_launch_sd(per_cell) for per_cell in logs) if several else ()
+    spread = SessionSpread(math.sqrt(float(between.mean())), len(sides))
+    return Calibration(len(cells), within, spread, blocks_of(within) if within else ())
+
+
+def blocks_of(sds: Sequence[float]) -> Blocks:
+    """For each of `EFFECTS` the blocks for the median and the noisiest cell; `sds` are those of block log ratios."""
+    middle, worst = float(np.median(sds)), max(sds)
+    return tuple(
+        (ratio, statistics.blocks_needed(middle, ratio, len(sds)), statistics.blocks_needed(worst, ratio, len(sds)))
         for ratio in EFFECTS
-    )  # fmt: skip
-    return Calibration(len(cells), within, SessionSpread(math.sqrt(float(between.mean())), len(sides)), blocks)
+    )
 
 
 def _launch_sd(sessions: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> float:
@@ -82,8 +89,6 @@ def _launch_sd(sessions: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> flo
 
 
 def _refuse_other(first: Side, side: Side) -> None:
-    if side.launches < 2:  # noqa: PLR2004 - a spread needs two
-        raise InvalidError(f"{side.name}: one launch: give runs of several (--launches 8)")
     if set(side.cells) != set(first.cells):
         raise InvalidError(f"{side.name}: has other cells than {first.name}: give runs of one plan")
     for key in sorted({*side.hard, *first.hard}):

@@ -23,7 +23,8 @@ def side_of_benchmarks(data: Mapping[str, Any], where: str) -> Side:
     """A side from the object of a file; `where` names it in errors.
 
     Benchmarks that `collbench export` wrote carry the medians of their launches in `extra_info`; others have one, the
-    median over their rounds. Hard keys are processor, architecture and Python's implementation.
+    median over their rounds. That counts as one sample: pytest-benchmark chooses the number of rounds anew each time.
+    Hard keys are processor, architecture and Python's implementation.
 
     Raises:
         InvalidError: a benchmark without a name or a time, or two of one name.
@@ -57,10 +58,12 @@ def _cell(one: Mapping[str, Any]) -> tuple[str, CellData]:
     name, stats = clean(str(one["fullname"])), one["stats"]
     extra = one.get("extra_info") or {}
     name = clean(str(extra.get("cell_id", name)))
-    medians = extra.get("median_us", [float(stats["median"]) * _US])
+    launches = extra.get("median_us")
+    medians = [float(stats["median"]) * _US] if launches is None else launches
     if not medians or not all(type(us) in {int, float} and math.isfinite(us) and us > 0 for us in medians):
         raise ValueError("the median is no time above 0")
     rounds = int(stats["rounds"])
     if rounds < 1:
         raise ValueError(f"{rounds} rounds")
-    return name, CellData(Status.OK, "", tuple(map(float, medians)), (max(1, rounds // len(medians)),) * len(medians))
+    samples = 1 if launches is None else max(1, rounds // len(medians))
+    return name, CellData(Status.OK, "", tuple(map(float, medians)), (samples,) * len(medians))

@@ -1,4 +1,4 @@
-"""What our own code costs on the host; .github/workflows/benchmarks.yml hands the times to the gate."""
+"""What our own code costs on the host; .github/benchmarks.sh measures two revisions and hands the times to the gate."""
 
 from pathlib import Path
 from typing import Any
@@ -6,15 +6,50 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collbench.contention.fairshare import Usage, max_min
 from collbench.gate.judge import judge_paired
 from collbench.gate.sides import CellData, Side, side_of_run
 from collbench.gate.verdicts import Rules
 from collbench.results.records import Status
 from collbench.testing import synthetic_run
+from collbench.topology import catalog, nccl_xml, smi
 
 Benchmark = Any
 
 pytestmark = pytest.mark.slow
+
+
+def test_solve_64_flows_over_40_links(benchmark: Benchmark) -> None:
+    """An all-to-all of 8 ranks: max-min rates."""
+    draw = np.random.default_rng(0)
+    routes = [[(int(link), 1.0) for link in draw.choice(40, 4, replace=False)] for _ in range(64)]
+    usage, capacity = Usage.of(routes, 40), draw.uniform(10, 60, 40)
+
+    rates = benchmark(lambda: max_min(usage, capacity))
+
+    assert rates.gbps.shape == (64,)
+
+
+def test_parse_an_nccl_topology(benchmark: Benchmark, root: Path) -> None:
+    topology = catalog.load(min((root / "topologies").glob("*8x*.toml")))
+    text, _ = nccl_xml.render(topology)
+
+    parsed = benchmark(lambda: nccl_xml.parse(text))
+
+    assert len(parsed.gpus) == 8
+
+
+def test_parse_a_matrix_of_nvidia_smi(benchmark: Benchmark) -> None:
+    names = [f"GPU{i}" for i in range(8)]
+    rows = [
+        "\t".join([name, *("X" if i == j else "PIX" if i // 4 == j // 4 else "SYS" for j in range(8))])
+        for i, name in enumerate(names)
+    ]
+    text = "\n".join(["\t" + "\t".join(names), *rows, ""])
+
+    parsed = benchmark(lambda: smi.parse_matrix(text))
+
+    assert len(parsed.gpus) == 8
 
 
 def test_judge_300_cells(benchmark: Benchmark) -> None:
@@ -45,6 +80,6 @@ def test_build_the_page(benchmark: Benchmark, tmp_path: Path) -> None:
 
     path = synthetic_run(tmp_path / "run").path
 
-    page = benchmark.pedantic(lambda: build(path), rounds=5)
+    page = benchmark.pedantic(lambda: build(path), rounds=5, warmup_rounds=1)
 
     assert "<html" in page

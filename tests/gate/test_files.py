@@ -208,6 +208,24 @@ def test_pytest_benchmarks_json_is_a_side_of_one_launch(tmp_path: Path) -> None:
     assert judge_stored(side, side, Rules()).verdict is Verdict.INCONCLUSIVE
 
 
+def test_a_folder_of_pytest_benchmarks_json_is_one_launch_per_file(tmp_path: Path) -> None:
+    """Numbers of rounds that differ, since pytest-benchmark chooses them, are no unequal samples."""
+    for i in range(5):
+        text = json.dumps(benchmarks(median=(2 + i) * 1e-3, rounds=50 + i))
+        (tmp_path / f"{i}.json").write_text(text, encoding="utf-8")
+
+    side = load_side(tmp_path)
+
+    assert side.launches == 5
+    assert side.cells["tests/test_a.py::test_a"].medians_us == pytest.approx((2000, 3000, 4000, 5000, 6000))
+    found = calibrate([load_side(path) for path in sorted(tmp_path.iterdir())])
+    assert (found.spread.sessions, found.launch_sd, found.blocks) == (5, (), ())
+    assert found.spread.sd > 0.3
+    (tmp_path / "other.json").write_text('{"kind": "baseline"}', encoding="utf-8")
+    with pytest.raises(InvalidError, match=r"other\.json: expected a run folder, or a folder that holds"):
+        load_side(tmp_path)
+
+
 @pytest.mark.parametrize("stats", [{"median": "x"}, {"median": -1.0}, {"rounds": 0}, {"median": None}])
 def test_damaged_pytest_benchmarks_json_names_the_benchmark(stats: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "b.json"

@@ -51,16 +51,25 @@ def run(args: argparse.Namespace) -> int:
         return _list()
     if (args.run_folder is None) == (args.topology is None):
         raise UsageError("advise: give a run folder, or --topology FILE for the model")
-    if args.run_folder is not None and (args.compare or args.nproc):
-        raise UsageError("--compare and --nproc go with --topology: a run has its machine and its ranks")
-    workload = load(find(args.workload))
-    baseline = load(find(workload.speculation.baseline)) if workload.speculation else None
-    advice = advise(workload, _times(args), baseline)
-    rewired = advise(workload, _model(args.compare, args.nproc), baseline) if args.compare else None
+    if args.run_folder is not None and args.nproc:
+        raise UsageError("--nproc goes with --topology: a run has its ranks")
+    path = find(args.workload)
+    workload = load(path)
+    baseline = load(find(workload.speculation.baseline, path.parent)) if workload.speculation else None
+    times, topology, states = _times(args)
+    advice = advise(workload, times, baseline, topology=topology, states=states)
+    wired = rewired = None
+    if args.compare:
+        ranks = args.nproc if args.run_folder is None else times.ranks
+        rewired = advise(workload, _model(_topology(args.compare), ranks), baseline)
+        wired = advice if args.run_folder is None else advise(workload, _model(topology, ranks), baseline)
     if args.json:
-        _print_json(advice, rewired)
+        _print_json(advice, wired, rewired)
     else:
-        _print_text(workload, advice, rewired, args.compare or "")
+        _print_text(workload, advice)
+        _print_rewired(wired, rewired, args.compare or "")
+        _print_settings(advice)
+        _print_rest(advice)
     return 0
 
 
@@ -73,20 +82,32 @@ def _list() -> int:
     return 0
 
 
-def _times(args: argparse.Namespace) -> "RunTimes | ModelTimes":
+def _times(args: argparse.Namespace) -> "tuple[RunTimes | ModelTimes, Topology | None, tuple[str, ...]]":
+    """Times, the topology that the ranks are on, and what is known of degraded states of its fabric."""
+    from collbench.contention.findings import Evidence
+    from collbench.contention.regimes import detect
+    from collbench.results.problems import warn
     from collbench.results.store import RunFolder
     from collbench.workload import RunTimes
+    from collbench.workload.states import cautions
 
     if args.run_folder is None:
-        return _model(args.topology, args.nproc)
-    folder = RunFolder.open(args.run_folder)
-    return RunTimes(folder.run, folder.samples())
+        topology = _topology(args.topology)
+        times = _model(topology, args.nproc)
+        return times, topology, cautions(detect(Evidence(topology=topology, fabric=times.fabric)))
+    with RunFolder.open(args.run_folder) as folder:
+        evidence = Evidence.of_run(folder)
+        warn([*folder.problems(), *evidence.problems])
+        return RunTimes(folder.run, folder.samples()), evidence.topology, cautions(detect(evidence))
 
 
-def _model(name: str, ranks: int | None) -> "ModelTimes":
+def _model(topology: "Topology | None", ranks: int | None) -> "ModelTimes":
+    from collbench.errors import InvalidError
     from collbench.workload import ModelTimes
 
-    return ModelTimes(_topology(name), ranks)
+    if topology is None or not topology.gpus:
+        raise InvalidError("--compare: the run's machine has no GPUs whose wiring could be another")
+    return ModelTimes(topology, ranks)
 
 
 def _topology(name: str) -> "Topology":
@@ -96,17 +117,18 @@ def _topology(name: str) -> "Topology":
     return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)
 
 
-def _print_json(advice: "Advice", rewired: "Advice | None") -> None:
+def _print_json(advice: "Advice", wired: "Advice | None", rewired: "Advice | None") -> None:
     import json
 
     from collbench.results.records import SCHEMA
 
     data: dict[str, Any] = {"schema": SCHEMA, "kind": "advice", **advice.as_dict()}
+    data["wired"] = wired.as_dict() if wired and wired is not advice else None
     data["rewired"] = rewired.as_dict() if rewired else None
     print(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def _print_text(workload: "Workload", advice: "Advice", rewired: "Advice | None", other: str) -> None:
+def _print_text(workload: "Workload", advice: "Advice") -> None:
     origin = "measured" if advice.source == "run" else "predicted by the model; nothing was measured"
     print(f"{workload.name}: {workload.summary}")
     print(f"{advice.ranks} ranks, fabric {advice.fabric}, times {origin}")
@@ -119,10 +141,14 @@ def _print_text(workload: "Workload", advice: "Advice", rewired: "Advice | None"
         print()
         _print_steps(advice, batch)
     _print_worth(advice)
-    _print_rewired(advice, rewired, other)
-    _print_settings(advice)
+
+
+def _print_rest(advice: "Advice") -> None:
     for text in (*advice.cautions, *advice.missing):
         _wrap(f"{text}.")
+    if advice.sizes and (advice.missing or any(step.how for step in advice.steps)):
+        sizes = ",".join(map(str, advice.sizes))
+        _wrap(f"To measure the sizes of these calls themselves: collbench sweep --sizes {sizes} --launches {_LAUNCHES}")
 
 
 def _no_interval(launches: int) -> str:
@@ -176,7 +202,9 @@ def _print_worth(advice: "Advice") -> None:
             f"Batch {one.batch}: joining {one.k} calls of {one.algorithm} into one {verb} "
             f"{abs(one.saved_us) / 1e3:.2f} ms per step, where calls do not wait for each other's results."
         )
-    for point in advice.break_even[:1]:
+    default = _default(advice.steps)
+    told = {advice.steps[0].algorithm, default.algorithm if default else ""}
+    for point in (point for point in advice.break_even if point.algorithm in told):
         pays = "it does" if point.pays else "it does not"
         room = f"less than {format_us(point.us)} us" if point.us > 0 else "less than nothing: it never pays"
         _wrap(
@@ -195,14 +223,14 @@ def _gain(fast_us: float, slow_us: float) -> str:
     return f"{100 * (slow_us / fast_us - 1):+.1f} %" if fast_us > 0 else "-"
 
 
-def _print_rewired(advice: "Advice", rewired: "Advice | None", other: str) -> None:
-    if rewired is None:
+def _print_rewired(wired: "Advice | None", rewired: "Advice | None", other: str) -> None:
+    if wired is None or rewired is None:
         return
-    for batch in (batch for batch in advice.batches if batch in rewired.batches):
-        before, after = advice.best(batch), rewired.best(batch)
+    for batch in (batch for batch in wired.batches if batch in rewired.batches):
+        before, after = wired.best(batch), rewired.best(batch)
         _wrap(
-            f"Batch {batch}: rewired as {other}, the best is {after.algorithm} at {after.step_us / 1e3:.2f} ms per "
-            f"step instead of {before.algorithm} at {before.step_us / 1e3:.2f}, "
+            f"Batch {batch}, by the model on both: rewired as {other}, the best is {after.algorithm} at "
+            f"{after.step_us / 1e3:.2f} ms per step instead of {before.algorithm} at {before.step_us / 1e3:.2f}, "
             f"{_gain(after.step_us, before.step_us)} tokens/s."
         )
 

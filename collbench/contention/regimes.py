@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 from collbench.contention.findings import Evidence, Finding, Regime, State
 from collbench.results.records import Fabric, Status
-from collbench.topology.graph import LinkKind, Topology, TopologyError
+from collbench.topology.graph import LinkKind, NodeKind, Topology, TopologyError
 from collbench.topology.pcie import payload_gbps
 
-__all__ = ["REGIMES", "Evidence", "Finding", "Regime", "State", "detect", "entry_skew"]
+__all__ = [
+    "COLLAPSE_ROOTS", "NO_LINKS", "ONE_TARGET", "REGIMES", "Evidence", "Finding", "Regime", "State", "detect",
+    "entry_skew", "root_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class _Detector:
 
     def run(self, evidence: Evidence) -> Finding:
         if self.links and evidence.fabric in {Fabric.HOST, Fabric.SHARED_GPU}:
-            return Finding(self.regime, State.UNTESTED, f"ranks share no links on {evidence.fabric}")
+            return Finding(self.regime, State.UNTESTED, f"{NO_LINKS} on {evidence.fabric}")
         found = self.worst(evidence)
         if isinstance(found, str):
             return Finding(self.regime, State.UNTESTED, found)
@@ -47,6 +50,16 @@ def entry_skew(latency_us: Sequence[Sequence[float]]) -> float:
     return statistics.median(spreads) if spreads else 0.0
 
 
+NO_LINKS = "ranks share no links"
+"""Why nothing is tested on processors and on a shared GPU."""
+
+COLLAPSE_ROOTS = 3
+"""Root ports that writes collapse between: one to write from, two to write to at once."""
+
+ONE_TARGET = "it takes writes to two root ports at once"
+"""Why a machine with fewer cannot be tested for the collapse of writes, nor show it."""
+
+
 def _staging(evidence: Evidence) -> tuple[float, str] | str:
     loads, copies = evidence.solo("load"), evidence.solo("copy")
     ratios = [(loads[flow] / copies[flow], flow) for flow in loads.keys() & copies.keys()]
@@ -64,7 +77,26 @@ def _collapse(evidence: Evidence) -> tuple[float, str] | str:
             one, two = (evidence.value(name, f"{count}_below_{w}") for w in ("one_root", "two_roots"))
             if one and two:
                 found.append((two / one, f"{count} {mechanism} flows: {two:.1f} GB/s to two roots, {one:.1f} to one"))
-    return min(found) if found else "needs GPUs below three root ports, two of them below one"
+    if found:
+        return min(found)
+    roots = {root_of(evidence.topology, rank) for rank in range(len(evidence.topology.gpus))}
+    if "" not in roots and 0 < len(roots) < COLLAPSE_ROOTS:
+        return f"{ONE_TARGET}: GPUs lie below {len(roots)} root port{'s' if len(roots) > 1 else ''}"
+    return "no writes from below one root port to two others: run collbench probe"
+
+
+def root_of(topology: Topology, rank: int) -> str:
+    """The root port above a rank's GPU, empty where the topology has none."""
+    gpus, sockets = topology.gpus, topology.sockets
+    if rank >= len(gpus):
+        return ""
+    for socket in sockets:
+        try:
+            route = topology.route(gpus[rank], socket)
+        except TopologyError:
+            continue
+        return next((link.dst for link in route if topology.node(link.dst).kind is NodeKind.ROOT_PORT), "")
+    return ""
 
 
 def _read_fan_in(evidence: Evidence) -> tuple[float, str] | str:

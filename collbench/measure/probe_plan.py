@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
+from collbench.contention.regimes import COLLAPSE_ROOTS, root_of
 from collbench.results.probes import SEVERAL
-from collbench.topology.graph import NodeKind, Topology, TopologyError
+from collbench.topology.graph import Topology, TopologyError
 
-__all__ = ["Task", "pair_class", "plan_probes", "root_of"]
+__all__ = ["Task", "pair_class", "plan_probes"]
 
 FAN_PEERS = (2, 3, 4, 7)
 """Numbers of peers in fans."""
@@ -135,20 +136,6 @@ def pair_class(topology: Topology, a: int, b: int) -> str:
     return "-".join([*kinds, *sorted({link.link_class for link in links})])
 
 
-def root_of(topology: Topology, rank: int) -> str:
-    """The root port above a rank's GPU, empty where the topology has none."""
-    gpus, sockets = topology.gpus, topology.sockets
-    if rank >= len(gpus):
-        return ""
-    for socket in sockets:
-        try:
-            route = topology.route(gpus[rank], socket)
-        except TopologyError:
-            continue
-        return next((link.dst for link in route if topology.node(link.dst).kind is NodeKind.ROOT_PORT), "")
-    return ""
-
-
 def _loaded(ranks: int, topology: Topology) -> Iterator[tuple[str, _Flows]]:
     """Patterns in which several flows run together."""
     pairs = list(permutations(range(ranks), 2))
@@ -179,7 +166,7 @@ def _collapse(ranks: int, topology: Topology) -> Iterator[tuple[str, _Flows]]:
     for rank in range(ranks):
         roots.setdefault(root_of(topology, rank), []).append(rank)
     below = [members for root, members in roots.items() if root]
-    if len(below) < 3:  # noqa: PLR2004 - one to write from, two to write to
+    if len(below) < COLLAPSE_ROOTS:
         return
     home, *away = sorted(below, key=len, reverse=True)
     for count in (c for c in _COLLAPSE_SOURCES if c <= len(home) and c <= 2 * min(map(len, away[:2]))):

@@ -7,6 +7,7 @@ from typing import Any
 
 from collbench.errors import InvalidError
 from collbench.results.records import Collective, Fabric
+from collbench.topology.graph import Topology
 from collbench.workload.catalog import Calls, Workload
 from collbench.workload.settings import Setting, settings_of
 from collbench.workload.times import CallTime, Times
@@ -66,7 +67,10 @@ class Coalescing:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Everything for one workload. Steps stand by batch, fastest first; `servable` is the fastest with settings."""
+    """Everything for one workload. Steps stand by batch, fastest first; `servable` is the fastest with settings.
+
+    `sizes` are the bytes of all its calls where a run gives the times: a sweep of them leaves nothing to interpolate.
+    """
 
     workload: str
     source: str
@@ -82,6 +86,7 @@ class Advice:
     missing: tuple[str, ...]
     cautions: tuple[str, ...]
     sources: Mapping[str, str] = field(default_factory=dict)
+    sizes: tuple[int, ...] = ()
 
     def best(self, batch: int) -> Step:
         """The fastest step of a batch size."""
@@ -98,27 +103,53 @@ class Advice:
         return {"rows": data.pop("steps"), **data}
 
 
-def advise(workload: Workload, times: Times, baseline: Workload | None = None) -> Advice:
+def advise(
+    workload: Workload,
+    times: Times,
+    baseline: Workload | None = None,
+    *,
+    topology: Topology | None = None,
+    states: Sequence[str] = (),
+) -> Advice:
     """Work out what each algorithm makes of the workload; `baseline` is the one without speculation.
+
+    `topology` is that of the ranks, where one is known; `states` says what is known of degraded states of its fabric.
 
     Raises:
         InvalidError: there is no time of any call that the workload makes.
     """
-    missing: list[str] = []
+    missing: list[_Missing] = []
     steps = [step for batch in workload.batches for step in _steps(workload, times, batch, missing)]
     if not steps:
-        raise InvalidError(f"nothing to advise on {workload.name}: {missing[0] if missing else 'no algorithm'}")
-    servable, settings = _servable(steps, times)
+        why = "; ".join(_grouped(missing)[:1]) or "no algorithm"
+        raise InvalidError(f"nothing to advise on {workload.name}: {why}")
+    servable, settings = _servable(steps, times, topology)
     return Advice(
         workload=workload.name, source=times.source, ranks=times.ranks, fabric=times.fabric, launches=times.launches,
         steps=tuple(steps), fusion_us=_fusion(workload, steps), coalescing=tuple(_coalescing(workload, times, steps)),
         break_even=tuple(_break_even(workload, baseline, times, steps)) if baseline else (), servable=servable,
-        settings=settings, missing=tuple(dict.fromkeys(missing)), cautions=_cautions(times),
-        sources=dict(workload.sources or {}),
+        settings=settings, missing=_grouped(missing), cautions=(*_cautions(times), *states),
+        sources=dict(workload.sources or {}), sizes=_sizes(workload) if times.source == "run" else (),
     )  # fmt: skip
 
 
-def _steps(workload: Workload, times: Times, batch: int, missing: list[str]) -> list[Step]:
+_Missing = tuple[str, str]
+"""What has no time, and of which algorithm; the latter is empty where it is all of them."""
+
+
+def _grouped(missing: Iterable[_Missing]) -> tuple[str, ...]:
+    """One sentence for each thing that has no time, with the algorithms that lack it."""
+    found: dict[str, list[str]] = {}
+    for what, name in dict.fromkeys(missing):
+        found.setdefault(what, []).append(name)
+    return tuple(f"{what}: {', '.join(names)}" if any(names) else what for what, names in found.items())
+
+
+def _sizes(workload: Workload) -> tuple[int, ...]:
+    return tuple(sorted({workload.bytes_of(calls, batch) for calls in workload.calls for batch in workload.batches}))
+
+
+def _steps(workload: Workload, times: Times, batch: int, missing: list[_Missing]) -> list[Step]:
     """Steps of one batch size. Of several collectives, each algorithm of the first meets the best of the others."""
     kinds = list(dict.fromkeys(calls.collective for calls in workload.calls))
     found = {kind: _sums(workload, times, batch, kind, missing) for kind in kinds}
@@ -137,19 +168,19 @@ def _steps(workload: Workload, times: Times, batch: int, missing: list[str]) -> 
 _Sum = tuple[str, CallTime, dict[int, float]]
 
 
-def _sums(workload: Workload, times: Times, batch: int, kind: Collective, missing: list[str]) -> list[_Sum]:
+def _sums(workload: Workload, times: Times, batch: int, kind: Collective, missing: list[_Missing]) -> list[_Sum]:
     """Per algorithm of a collective: time of all its calls in a step, and of one call by size."""
     calls = [one for one in workload.calls if one.collective is kind]
     found: list[_Sum] = []
     names = times.algorithms(kind)
     if not names:
-        missing.append(f"there is no {kind} in the {times.source}")
+        missing.append((f"there is no {kind} in the {times.source}", ""))
     for name in names:
         known = [(one, times.at(name, kind, workload.bytes_of(one, batch))) for one in calls]
         have = [(one, time) for one, time in known if time is not None]
         if len(have) < len(calls):
             sizes = ", ".join(str(workload.bytes_of(one, batch)) for one, time in known if time is None)
-            missing.append(f"{name}: no time at {sizes} bytes")
+            missing.append((f"no time at {sizes} bytes", name))
             continue
         found.append((name, _added(have), {workload.bytes_of(one, batch): time.us for one, time in have}))
     return found
@@ -215,10 +246,11 @@ def _break_even(workload: Workload, baseline: Workload, times: Times, steps: Seq
             yield BreakEven(step.algorithm, size, room / calls.count, step.call_us[size], speculation.accepted_tokens)
 
 
-def _servable(steps: Sequence[Step], times: Times) -> tuple[str, tuple[Setting, ...]]:
+def _servable(steps: Sequence[Step], times: Times, topology: Topology | None = None) -> tuple[str, tuple[Setting, ...]]:
     """The fastest algorithm of the first batch that a server can be told to use, and how."""
-    for step in steps:
-        settings = settings_of(step.algorithm, times.fabric, times.ranks) if step.batch == steps[0].batch else ()
+    far = topology is not None and not any(set(topology.gpus[: times.ranks]) <= set(group) for group in topology.groups)
+    for step in (step for step in steps if step.batch == steps[0].batch):
+        settings = settings_of(step.algorithm, times.fabric, times.ranks, far=far)
         if settings:
             return step.algorithm, settings
     return "", ()

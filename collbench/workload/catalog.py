@@ -86,15 +86,15 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder().glob("*.toml")))
 
 
-def find(name_or_path: str) -> Path:
-    """Path of a workload: a name out of `names()`, or a path.
+def find(name_or_path: str, beside: Path = Path()) -> Path:
+    """Path of a workload: a name out of `names()`, or a path, which a file names as seen from its own folder `beside`.
 
     Raises:
         UsageError: neither.
     """
     if name_or_path in names():
         return folder() / f"{name_or_path}.toml"
-    path = Path(name_or_path)
+    path = beside / name_or_path
     if path.suffix == ".toml" and path.is_file():
         return path
     raise UsageError(f"no workload {name_or_path!r}: give the path of a .toml file, or one of {', '.join(names())}")

@@ -21,16 +21,24 @@ class Setting:
 
 _PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 _NO_CUSTOM = "so that messages reach NCCL"
+_DIRECT = Setting(
+    "NCCL", "every release", "NCCL_P2P_LEVEL=SYS",
+    "ranks meet beyond one switch, where the default is host memory (NCCL 2.30.7 paths.cc); measure both",
+)  # fmt: skip
 
 
-def settings_of(algorithm: str, fabric: Fabric, ranks: int) -> tuple[Setting, ...]:
-    """What selects an algorithm; empty where no server that we read has it, or where its gate forbids it here."""
+def settings_of(algorithm: str, fabric: Fabric, ranks: int, *, far: bool = False) -> tuple[Setting, ...]:
+    """What selects an algorithm; empty where no server that we read has it, or where its gate forbids it here.
+
+    `far`: some ranks meet beyond one PCIe switch, where NCCL goes through host memory unless told otherwise.
+    """
     name = algorithm.partition(" ")[0]
     gated = fabric is not Fabric.NVLINK and ranks > _PAIR
+    direct = (_DIRECT,) if far and fabric is Fabric.PCIE else ()
     if name == "nccl_auto":
-        return (*_servers_use_nccl(), Setting("NCCL", "every release", "env -u NCCL_ALGO -u NCCL_PROTO"))
+        return (Setting("NCCL", "every release", "env -u NCCL_ALGO -u NCCL_PROTO"), *direct, *_servers_use_nccl())
     if name.startswith("nccl_") and name.count("_") == _PAIR and name.rpartition("_")[2] in _PROTOCOLS:
-        return _forced(*name.split("_")[1:])
+        return (*_forced(*name.split("_")[1:]), *direct, *_servers_use_nccl())
     if name in {"vllm_one_stage", "vllm_two_stage"} and not gated:
         stage = "1stage" if name == "vllm_one_stage" else "2stage"
         return (Setting("vLLM", "0.33", f"VLLM_CUSTOM_ALLREDUCE_ALGO={stage}", "on by default with full NVLink"),)
@@ -49,7 +57,6 @@ def _forced(algorithm: str, protocol: str) -> tuple[Setting, ...]:
         Setting("NCCL", "2.24 and later", f'NCCL_ALGO="allreduce:{kind.lower()}" NCCL_PROTO="allreduce:{word}"',
                 "all-reduces only"),
         Setting("NCCL", "2.5 to 2.23", f"NCCL_ALGO={kind} NCCL_PROTO={word}", "every collective of the process"),
-        *_servers_use_nccl(),
     )  # fmt: skip
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from collbench.results.probes import Probe, append_probe
 from collbench.results.records import Mode, Status
-from collbench.testing import synthetic_run
+from collbench.testing import synthetic_gpu_run, synthetic_run
+from collbench.workload import find
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -31,6 +33,57 @@ def test_from_a_run(collbench: Shell, tmp_path: Path) -> None:
     assert "measured" in done.stdout
     assert "no interval: one launch" in done.stdout
     assert "push instead of nccl_ring_ll saves" in done.stdout
+
+
+def test_rewiring_from_a_run_is_the_models_on_both(collbench: Shell, tmp_path: Path) -> None:
+    """Measured times are not set against predicted ones: the run's own topology is predicted too."""
+    run = synthetic_gpu_run(tmp_path / "run", launches=1, iterations=3)
+    words = ("--workload", "eagle3-verify", "--compare", "nvswitch-8gpu")
+    done = collbench("advise", str(run.path), *words)
+    assert done.returncode == 0, done.stderr
+    assert "by the model on both: rewired as nvswitch-8gpu" in " ".join(done.stdout.split())
+    data = json.loads(collbench("advise", str(run.path), *words, "--json").stdout)
+    sources = (data["source"], data["wired"]["source"], data["rewired"]["source"])
+    assert sources == ("run", "model", "model")
+    assert "NCCL_P2P_LEVEL=SYS" in done.stdout, "its ranks meet beyond one switch"
+
+
+def test_damage_of_a_run_is_said(collbench: Shell, tmp_path: Path) -> None:
+    """On stderr, once per damaged line; the advice stands on what is whole."""
+    run = synthetic_gpu_run(tmp_path / "run", launches=1, iterations=3)
+    for name in ("samples.jsonl", "probes.jsonl"):
+        with (run.path / name).open("a") as file:
+            file.write("{torn\n")
+    done = collbench("advise", str(run.path))
+    assert done.returncode == 0
+    assert done.stderr.count("samples.jsonl line") == done.stderr.count("probes.jsonl line") == 1
+    assert "tokens/s" in done.stdout
+
+
+def test_degraded_states_that_the_probes_show_are_in_the_advice(collbench: Shell, tmp_path: Path) -> None:
+    run = synthetic_gpu_run(tmp_path / "run", launches=1, iterations=3)
+    append_probe(run.path, Probe("bandwidth.copy", "solo", 6, 7, ((6, 7),), 1 << 20, 6.5, "GB/s"))
+    text = " ".join(collbench("advise", str(run.path)).stdout.split())
+    assert "downtrained link: rank 6 to 7: 6.5 GB/s" in text
+
+
+def test_sizes_between_measured_ones_name_the_sweep_that_measures_them(collbench: Shell, tmp_path: Path) -> None:
+    run = synthetic_run(tmp_path / "run", costs={"push": (4.0, 0.5)}, modes=(Mode.GRAPH,), sizes=(4096, 65536))
+    text = " ".join(collbench("advise", str(run.path)).stdout.split())
+    assert "no time at 114688 bytes: push." in text
+    assert "collbench sweep --sizes 14336,114688,458752 --launches 5" in text
+
+
+def test_a_file_of_a_user_with_a_baseline_beside_it(collbench: Shell, tmp_path: Path) -> None:
+    """The baseline's path is as seen from the file that names it."""
+    (tmp_path / "mine").mkdir()
+    source = find("eagle3-verify").read_text().replace('name = "eagle3-verify"', 'name = "verify"')
+    (tmp_path / "mine" / "verify.toml").write_text(source.replace('"moe-61-decode"', '"plain.toml"'))
+    plain = find("moe-61-decode").read_text().replace('name = "moe-61-decode"', 'name = "plain"')
+    (tmp_path / "mine" / "plain.toml").write_text(plain)
+    done = collbench("advise", "--topology", "two-flat-gen5-switches", "--workload", "mine/verify.toml")
+    assert done.returncode == 0, done.stderr
+    assert "Speculation pays" in done.stdout
 
 
 def test_json(collbench: Shell) -> None:
@@ -66,7 +119,7 @@ calls = [{collective = "all_reduce", count = 1, bytes_per_token = 1024}]
         (("--topology", "nvswitch-8gpu", "--workload", "nothing"), 2, "no workload"),
         (("--topology", "nvswitch-8gpu", "--workload", "bad.toml"), 3, "other_us -5.0"),
         (("--topology", "nvswitch-8gpu", "--nproc", "9"), 2, "9 ranks"),
-        (("missing", "--compare", "nvswitch-8gpu"), 2, "go with --topology"),
+        (("missing", "--nproc", "4"), 2, "goes with --topology"),
         (("--topology", "broken.json"), 3, "broken.json"),
     ],
 )

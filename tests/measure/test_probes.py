@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from collbench.cli import main
-from collbench.measure.probe_plan import Task, pair_class, plan_probes, root_of
+from collbench.contention.regimes import root_of
+from collbench.measure.probe_plan import Task, pair_class, plan_probes
 from collbench.measure.probes import Prober, fold
 from collbench.results.probes import read_probes
 from collbench.results.records import Status

@@ -2,6 +2,11 @@
 # What action.yml runs: one gate, its files below $RESULTS, its summary and annotations on the run's page.
 set -euo pipefail
 
+if [[ -z "${BASELINE_SIDE:-}${CANDIDATE_SIDE:-}" && (-z "${BASE:-}" || -z "${CURRENT:-}") ]]; then
+  echo "::error title=collbench::give base and current (files), or baseline-side and candidate-side (launched now)"
+  printf 'verdict=INVALID\nexit-code=2\n' >>"$GITHUB_OUTPUT"
+  exit 2
+fi
 mkdir -p "$RESULTS"
 if [[ -z "${PYTHON:-}" ]]; then
   python3 -m venv "$RUNNER_TEMP/collbench"
@@ -9,8 +14,9 @@ if [[ -z "${PYTHON:-}" ]]; then
   "$PYTHON" -m pip install --quiet "$ACTION"
 fi
 
-read -r -a options <<<"${OPTIONS:-}"
-read -r -a sweep <<<"${SWEEP_OPTIONS:-}"
+# at spaces and line breaks, without a shell's expansions
+read -r -a options <<<"$(tr '\n' ' ' <<<"${OPTIONS:-}")"
+read -r -a sweep <<<"$(tr '\n' ' ' <<<"${SWEEP_OPTIONS:-}")"
 common=(--json-file "$RESULTS/verdict.json" --junit "$RESULTS/junit.xml" --html "$RESULTS/page.html" --annotations
   --markdown "$GITHUB_STEP_SUMMARY" "${options[@]}")
 code=0

@@ -5,9 +5,15 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
+
+from collbench.gate.baseline import dump
+from collbench.gate.sides import SessionSpread, side_of_run
+from collbench.testing import synthetic_run
 
 WORKFLOWS = ("action.yml", ".github/workflows/gate.yml", ".github/workflows/benchmarks.yml", "docs/ci.md")
 
@@ -92,23 +98,107 @@ def test_our_benchmarks_go_through_the_gate_and_only_warn(
     assert "collbench gate" in (tmp_path / "md").read_text()
 
 
-def test_the_action_runs_one_gate_and_passes_its_exit_code_on(root: Path, tmp_path: Path) -> None:
-    """As the composite action calls it, with a base that is not there: INVALID or usage, never a pass."""
-    for name in ("summary", "output"):
-        (tmp_path / name).touch()
-    env = os.environ | {
-        "PYTHONPATH": str(root), "PYTHON": sys.executable, "RESULTS": str(tmp_path / "results"), "BASE": "no such",
-        "CURRENT": "file", "OPTIONS": "--strict", "SWEEP_OPTIONS": "", "BASELINE_SIDE": "", "CANDIDATE_SIDE": "",
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "GITHUB_OUTPUT": str(tmp_path / "output"),
-    }  # fmt: skip
+Steps = Callable[..., tuple[subprocess.CompletedProcess[str], dict[str, str]]]
 
-    done = subprocess.run(
-        ["bash", root / ".github" / "gate.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60,
-        check=False,
-    )  # fmt: skip
+
+@pytest.fixture
+def steps(root: Path, tmp_path: Path) -> Steps:
+    """`steps("action.yml", base="x")` runs the file's own shell steps as a runner would; gives the process and outputs.
+
+    Expressions are replaced by the inputs' values and defaults. What prepares the runner (actions, pip) is left out.
+    """
+
+    def run(name: str, **inputs: str) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
+        parsed = yaml.safe_load((root / name).read_text("utf-8"))
+        # YAML 1.1 reads the key `on` as true
+        declared = parsed["inputs"] if "inputs" in parsed else parsed[True]["workflow_call"]["inputs"]
+        values = {key: str(one.get("default", "")) for key, one in declared.items()} | inputs
+        assert set(values) == set(declared)
+        known = {f"inputs.{key}": value for key, value in values.items()} | {"github.action_path": str(root)}
+        (step,) = [s for s in (parsed.get("runs") or parsed["jobs"]["gate"])["steps"] if "run" in s]
+        env = {key: re.sub(r"\$\{\{ (\S+) \}\}", lambda m: known[m[1]], text) for key, text in step["env"].items()}
+        script = tmp_path / "step.sh"
+        script.write_text(re.sub(r"(?m)^python -m pip .*$", "", step["run"]), encoding="utf-8")
+        files = {name: tmp_path / name for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")}
+        for path in files.values():
+            path.write_text("", encoding="utf-8")
+        paths = {name: str(path) for name, path in files.items()} | {"RUNNER_TEMP": str(tmp_path)}
+        paths |= {"PYTHONPATH": str(root), "PATH": f"{_python(tmp_path)}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script], cwd=tmp_path,
+            env=os.environ | paths | env, capture_output=True, text=True, timeout=280, check=False,
+        )  # fmt: skip
+        told = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines())
+        return done, told
+
+    return run
+
+
+def _python(folder: Path) -> Path:
+    """A folder in which `python` is the one that runs the tests."""
+    scripts = folder / "bin"
+    scripts.mkdir(exist_ok=True)
+    (scripts / "python").unlink(missing_ok=True)
+    (scripts / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    (scripts / "python").chmod(0o755)
+    return scripts
+
+
+def _run(path: Path, us: float, seed: int = 0) -> str:
+    return synthetic_run(
+        path, costs={"host_ring": (us, 0.1)}, sizes=(65536,), calls=(1,), launches=6, iterations=20, seed=seed
+    ).path.name
+
+
+@pytest.mark.parametrize("file", ["action.yml", ".github/workflows/gate.yml"])
+@pytest.mark.parametrize(("us", "code"), [(46.0, 0), (92.0, 1)])
+def test_steps_judge_files_and_pass_the_exit_code_on(
+    file: str, us: float, code: int, steps: Steps, tmp_path: Path
+) -> None:
+    """The step's own text, with a base that knows its spread; options over two lines are all taken."""
+    base, now = side_of_run(tmp_path / _run(tmp_path / "base", 46.0)), _run(tmp_path / "now", us, seed=1)
+    (tmp_path / "base.json").write_text(dump(base, SessionSpread(0.005, 10)), encoding="utf-8")
+    options = "--strict\n--json-file verdict-too.json\n"
+    more = {"python": sys.executable} if file == "action.yml" else {}
+
+    done, told = steps(file, base="base.json", current=now, options=options, **more)
+
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("::error title=collbench%3A REGRESSED" in done.stderr) == bool(code)
+    assert (tmp_path / "verdict-too.json").exists()
+    assert "collbench gate: " in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
+    assert {"junit.xml", "page.html"} <= {path.name for path in (tmp_path / "collbench-gate").iterdir()}
+    if file == "action.yml":
+        assert told["exit-code"] == str(code)
+
+
+def test_the_action_with_a_file_that_is_not_there_is_never_a_pass(steps: Steps, tmp_path: Path) -> None:
+    done, told = steps("action.yml", base="no such", current="file", python=sys.executable, options="--strict")
 
     assert done.returncode == 2
     assert "::error title=collbench%3A no verdict::no such: no such run folder or file" in done.stderr
-    assert (tmp_path / "output").read_text() == "verdict=INVALID\nexit-code=2\n"
-    assert "INVALID" in (tmp_path / "summary").read_text()
-    assert (tmp_path / "results" / "junit.xml").exists()
+    assert told == {"verdict": "INVALID", "exit-code": "2"}
+    assert "INVALID" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
+    assert (tmp_path / "collbench-gate" / "junit.xml").exists()
+
+
+def test_the_action_without_sides_says_what_to_give(steps: Steps) -> None:
+    done, told = steps("action.yml", base="only.json")
+
+    assert (done.returncode, told) == (2, {"verdict": "INVALID", "exit-code": "2"})
+    assert done.stdout.startswith("::error title=collbench::give base and current")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_action_launches_pairs(steps: Steps, tmp_path: Path) -> None:
+    """Real launches of two CPU ranks: the machine may be busy, so any verdict will do; none may be missing."""
+    done, told = steps(
+        "action.yml", **{"baseline-side": "env:OMP_NUM_THREADS=1", "candidate-side": "env:OMP_NUM_THREADS=1"},
+        **{"sweep-options": "--nproc 2 --algorithms host_ring\n--sizes 16K --modes eager --calls 1 -n 50"},
+        options="--blocks 5 --max-noise 0.9", python=sys.executable,
+    )  # fmt: skip
+
+    assert told["verdict"] in {"OK", "INCONCLUSIVE", "REGRESSED", "IMPROVED"}, done.stdout + done.stderr
+    assert told["exit-code"] == str(done.returncode) == str(int(told["verdict"] == "REGRESSED"))
+    assert len(list((tmp_path / "collbench-gate" / "launches").glob("*-candidate"))) == 5

@@ -117,10 +117,18 @@ class Forecast:
     @property
     def not_here(self) -> dict[str, list[str]]:
         """Reason -> algorithms of this collective on GPUs that are left out."""
+        known = registry()
+        return self.reasons(
+            known[name] for name, reason in self.left_out.items()
+            if name in known and name not in _CHOOSING and reason != _ON_PROCESSORS and not reason.startswith(_OTHER)
+        )  # fmt: skip
+
+    def reasons(self, algorithms: Iterable[Algorithm]) -> dict[str, list[str]]:
+        """Reason -> which of these algorithms are left out for it."""
         found: dict[str, list[str]] = {}
-        for name, reason in self.left_out.items():
-            if name not in _CHOOSING and reason != _ON_PROCESSORS and not reason.startswith(_OTHER):
-                found.setdefault(reason, []).append(name)
+        for algorithm in algorithms:
+            if algorithm.name in self.left_out:
+                found.setdefault(self.left_out[algorithm.name], []).append(algorithm.name)
         return found
 
     @cached_property

@@ -95,7 +95,7 @@ def _forecast(name: str, args: argparse.Namespace) -> "Forecast":
         _read(name), ranks=args.nproc, mode=Mode(args.mode), algorithms=chosen, parameters=_parameters(args)
     )
     if not forecast.algorithms:
-        why = "; ".join(f"{known}: {reason}" for known, reason in forecast.left_out.items())
+        why = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in forecast.reasons(chosen).items())
         raise UsageError(f"--algorithms {args.algorithms}: none can be predicted on {name} ({why})")
     return forecast
 
@@ -187,6 +187,9 @@ def _print_comparison(
             print(f"{side}: from {cross.bytes} bytes on, {cross.after} is faster than {cross.before}")
         for note in forecast.notes:
             print(f"{side}: {note}")
+    counts = [forecast.ranks for forecast in forecasts]
+    if counts[0] != counts[1]:
+        print(f"A has {counts[0]} ranks and B {counts[1]}: --nproc {min(counts)} compares wirings alone")
     for (side, _, mine), (_, _, others) in (sides, sides[::-1]):
         if names := only_on(mine, others):
             print(f"only on {side}: {', '.join(names)}")

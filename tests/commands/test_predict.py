@@ -77,6 +77,20 @@ def test_a_comparison_begins_with_the_answer(collbench: Shell) -> None:
     assert {"push", "one_stage_pull", "symm_one_shot"} <= set(only.removeprefix("only on A: ").split(", "))
 
 
+def test_machines_of_different_size_say_so(collbench: Shell) -> None:
+    """More ranks change more than the wiring does."""
+    words = ("--compare", "two-flat-gen5-switches", "four-switches-16gpu", "-b", "4K", "--algorithms", "push")
+    assert "A has 8 ranks and B 16: --nproc 8 compares wirings alone" in collbench("predict", *words).stdout
+    assert "compares wirings" not in collbench("predict", *words, "--nproc", "8").stdout
+
+
+def test_nothing_left_to_predict_says_why_once(collbench: Shell) -> None:
+    done = collbench("predict", "--topology", "direct-4x4090-no-p2p", "--algorithms", "own")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("P2P is off") == 1
+    assert "P2P is off): one_stage_pull, " in done.stderr
+
+
 def test_an_edited_copy_is_told_apart_by_its_file(collbench: Shell, tmp_path: Path, root: Path) -> None:
     """Half of the uplink, the name left as it was."""
     source = (root / "topologies" / "two-flat-gen5-switches.toml").read_text()

@@ -8,14 +8,14 @@ from collbench.results.records import Mode
 from collbench.results.summary import clean
 from collbench.units import format_bytes, format_us
 
-__all__ = ["MOST_LINES", "launching"]
+__all__ = ["MOST_LINES", "Four", "four_times", "launching"]
 
 MOST_LINES = 60
 _ENOUGH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Four:
+class Four:
     """Medians of one algorithm and size in us per call, None where there is no such cell; `calls` of the chain."""
 
     algorithm: str
@@ -30,7 +30,7 @@ class _Four:
 
 def launching(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """`launching` for the template: findings and lines; None where a run has one mode and one cadence only."""
-    found = [four for four in _fours(rows) if len(four.times) >= _ENOUGH]
+    found = [four for four in four_times(rows) if len(four.times) >= _ENOUGH]
     if not found:
         return {"launching": None}
     smallest = {four.algorithm: four for four in sorted(found, key=lambda four: -four.bytes)}
@@ -40,7 +40,7 @@ def launching(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }}  # fmt: skip
 
 
-def _fours(rows: Iterable[Mapping[str, Any]]) -> list[_Four]:
+def four_times(rows: Iterable[Mapping[str, Any]]) -> list[Four]:
     """By algorithm in the order of the plan, then by size; of several chains the longest."""
     times: dict[tuple[str, int], dict[tuple[str, bool], float]] = {}
     longest: dict[tuple[str, int, str], int] = {}
@@ -55,12 +55,12 @@ def _fours(rows: Iterable[Mapping[str, Any]]) -> list[_Four]:
         longest[key] = max(longest.get(key, 1), row["calls"])
         times.setdefault((name, row["bytes"]), {})[row["mode"], chained] = row["p50_us"]
     return [
-        _Four(name, size, max(longest.get((name, size, mode), 1) for mode in Mode), some)
+        Four(name, size, max(longest.get((name, size, mode), 1) for mode in Mode), some)
         for (name, size), some in times.items()
     ]
 
 
-def _line(four: _Four) -> dict[str, str]:
+def _line(four: Four) -> dict[str, str]:
     eager, graph = four.get(Mode.EAGER, chained=False), four.get(Mode.GRAPH, chained=False)
     eager_k, graph_k = four.get(Mode.EAGER, chained=True), four.get(Mode.GRAPH, chained=True)
     alone, chained = _pair(four)
@@ -71,7 +71,7 @@ def _line(four: _Four) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _pair(four: _Four) -> tuple[float | None, float | None]:
+def _pair(four: Four) -> tuple[float | None, float | None]:
     """One call alone and a call of a chain in one mode, captured where both were."""
     for mode in (Mode.GRAPH, Mode.EAGER):
         alone, chained = four.get(mode, chained=False), four.get(mode, chained=True)
@@ -80,7 +80,7 @@ def _pair(four: _Four) -> tuple[float | None, float | None]:
     return None, None
 
 
-def _findings(smallest: Sequence[_Four]) -> list[str]:
+def _findings(smallest: Sequence[Four]) -> list[str]:
     """Sentences at each algorithm's smallest size: what capturing and what chaining is worth."""
     told = []
     for chained, what in ((False, "one call"), (True, "a call of a chain")):

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from collbench.report import answer, crossings, figure
+from collbench.report.accuracy import accuracy
 from collbench.report.canvas import Drawn, Table
 from collbench.report.distributions import distributions
 from collbench.report.gain import gains, sentence, usual
+from collbench.report.launch_figure import launch_figure
 from collbench.report.predicted import Predicted
 from collbench.report.reasons import reasons
 from collbench.report.series import Panel, Series, panels, spreads
@@ -46,7 +48,8 @@ def measured(
         "figures": [entry for index, panel in enumerate(found) for entry in _figures(panel, f"f{index}", styles)],
     }  # fmt: skip
     shown |= crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)
-    return shown | distributions(best, samples, styles)
+    shown |= distributions(best, samples, styles) | launch_figure(rows, told.evidence.probes, styles)
+    return shown | accuracy(told, rows, styles)
 
 
 def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:

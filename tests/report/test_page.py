@@ -76,6 +76,7 @@ def test_sections_stand_in_their_order(page: str) -> None:
         "distributions",
         "launching",
         "not-run",
+        "accuracy",
         "environment",
         "all",
     ]

@@ -1,0 +1,140 @@
+"""The file of -J: numbers, iterations, no environment; a file of a run that died; rccl-tests' records."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collbench.errors import InvalidError
+from collbench.interop.nccl_tests.printing import as_json
+from collbench.interop.nccl_tests.reading import parse
+from collbench.interop.nccl_tests.table import OutputError
+from tests.interop.nccl_tests.layouts import RANKS, TIMES_US, json_object, json_text, rates
+
+
+def test_numbers_and_what_ran() -> None:
+    (run,) = parse(json_text())
+    assert [row.bytes for row in run.rows] == list(TIMES_US)
+    assert [row.places["in"].time_us for row in run.rows] == [times[1] for times in TIMES_US.values()]
+    assert (run.program, run.world_size, run.nccl, run.wrong, run.finished) == ("all_reduce", RANKS, "2.30.7", 0, True)
+    assert run.rows[0].proof["proto"] == "LL"
+    assert (run.settings.blocking, run.settings.per_iteration) == (3, True)
+
+
+def test_iterations_of_one_process_and_of_one_process_per_rank() -> None:
+    """The first iteration was skipped in the program's own summary, so it is here."""
+    (single,) = parse(json_text())
+    assert single.rows[0].places["out"].process_us == ((12.6, 12.7, 12.8, 12.9, 13.0),)
+    (each,) = parse(json_text(processes=RANKS))
+    assert len(each.rows[0].places["out"].process_us) == RANKS
+    assert each.world_size == RANKS
+
+
+def test_nothing_of_the_environment_is_kept() -> None:
+    shown = json.dumps(as_json(parse(json_text())))
+    assert "hunter2" not in shown
+    assert "secret" not in shown
+    assert "/srv/me" not in shown
+
+
+def test_values_that_are_no_json() -> None:
+    """`inf` stands bare where a bandwidth was divided by zero; a time that is none costs its row alone."""
+    text = json_text().replace('"time": 12.5', '"time": inf').replace('"cv', '"cv')
+    (run,) = parse(text)
+    assert [row.bytes for row in run.rows] == list(TIMES_US)[1:]
+    assert "results[0]" in run.problems[0]
+
+
+def test_a_run_that_died_leaves_its_finished_rows() -> None:
+    text = json_text()
+    cut = text[: text.index('"size": 1048576') + 30]
+    (run,) = parse(cut)
+    assert [row.bytes for row in run.rows] == list(TIMES_US)[:2]
+    assert not run.finished
+    assert "stopped or died" in run.problems[-1]
+    assert run.world_size == RANKS
+
+
+def test_blocking_without_a_command_line() -> None:
+    (run,) = parse(json_text(args=[]))
+    assert (run.program, run.settings.blocking) == ("all_reduce", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1}', "JSON without results"),
+        ('{"results": []}', "empty results"),
+        ('{"results": [1, null]}', "results[0] 1: expected an object"),
+        ('{"results": [{"size": 8, "count": 2, "out_of_place": {"time": "nan"}}]}', "time is 'nan'"),
+        ('{"results": 3', "damaged JSON"),
+        ('{"a": ' + "[" * 100_000, "nested too deep"),
+        ('[{"a": 1}]', "expected size, time, algBw and busBw"),
+    ],
+)
+def test_named_errors(text: str, message: str) -> None:
+    with pytest.raises(OutputError, match=re.escape(message)):
+        parse(text)
+
+
+def test_records_of_rccl_tests() -> None:
+    records = []
+    for size, times in TIMES_US.items():
+        for in_place, us in enumerate(times):
+            algbw, busbw = rates(size, us)
+            records.append({
+                "numCycle": 0, "name": "AllReduce", "nodes": 1, "ranks": 8, "ranksPerNode": 8, "gpusPerRank": 1,
+                "size": size, "type": "float", "redop": "sum", "inPlace": in_place, "time": us, "algBw": algbw,
+                "busBw": busbw, "wrong": "0" if in_place else "N/A",
+            })  # fmt: skip
+    (run,) = parse(json.dumps(records))
+    assert (run.program, run.world_size) == ("all_reduce", 8)
+    assert [f.wrong for row in run.rows for f in row.places.values()] == [None, 0] * 3
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def _paths(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [before]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        found += _paths(inner, (*before, key))
+    return found
+
+
+WHOLE = json_object(iterations=2)
+PATHS = [path for path in _paths(WHOLE) if path]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(PATHS), ANY)
+def test_any_value_anywhere_is_read_or_named(path: tuple[Any, ...], value: Any) -> None:
+    data = json.loads(json.dumps(WHOLE))
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    _read(json.dumps(data))
+
+
+@given(st.integers(0, 4000), st.text(max_size=6))
+def test_any_cut_is_read_or_named(at: int, put: str) -> None:
+    _read(json_text()[:at] + put)
+
+
+def _read(text: str) -> None:
+    try:
+        found = parse(text)
+    except InvalidError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - both ends are right
+    else:
+        json.dumps(as_json(found), allow_nan=False)
+        assert any(run.rows for run in found)

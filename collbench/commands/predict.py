@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-_FIRST, _LAST, _FACTOR = "1K", "4M", 4
+_FIRST, _LAST, _FACTOR, _FINE = "1K", "4M", 4, 2
 
 
 def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -31,12 +32,13 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     add("--compare", nargs="+", metavar="FILE", help="two machines side by side, or one beside --topology")
     add("-b", dest="first", metavar="BYTES", help=f"smallest message (alone: the only one); default {_FIRST}")
     add("-e", dest="last", metavar="BYTES", help=f"largest message; default {_LAST}")
-    add("-f", dest="factor", type=int, default=_FACTOR, metavar="N", help=f"factor between sizes; default {_FACTOR}")
+    add("-f", dest="factor", type=int, metavar="N", help=f"factor between sizes; default {_FACTOR}, of a page {_FINE}")
     add("--nproc", type=int, metavar="N", help="ranks; default one per GPU")
     add("--algorithms", default="all", metavar="NAMES", help="families (own, symm, nccl), names or all, by commas")
     add("--mode", choices=("graph", "eager"), default="graph", help="captured in a CUDA graph or launched each time")
     add("--parameters", metavar="RUN", help="run folder that collbench calibrate wrote to, on this machine")
     add("--json", action="store_true", help="print the rows as JSON")
+    add("--html", metavar="PAGE", help="write a page that opens offline, and print its path")
     parser.set_defaults(run=run)
 
 
@@ -45,17 +47,21 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         UsageError: options that contradict each other or name nothing.
-        TopologyError: a file that cannot be read or makes no sense.
+        InvalidError: a file that cannot be read or makes no sense, or a page that cannot be written.
     """
     from collbench.errors import UsageError
 
+    if args.html and (args.compare or args.json):
+        raise UsageError("--html: a page is of one machine, and instead of --json")
     sizes = _sizes(args)
     forecasts = [_forecast(name, args) for name in _machines(args)]
     _tell_apart(forecasts, _machines(args))
     rows = [forecast.rows(sizes) for forecast in forecasts]
     if not all(rows):
         raise UsageError(f"no algorithm takes {sizes[0]} to {sizes[-1]} bytes: use a multiple of 16 bytes")
-    if args.json:
+    if args.html:
+        _write_page(forecasts[0], sizes, args.html)
+    elif args.json:
         _print_json(forecasts, rows, sizes)
     elif args.compare:
         _print_comparison(forecasts, rows, sizes)
@@ -81,7 +87,7 @@ def _sizes(args: argparse.Namespace) -> list[int]:
 
     first = parse_bytes(args.first or _FIRST)
     last = parse_bytes(args.last) if args.last else first if args.first else parse_bytes(_LAST)
-    return sizes(first, last, args.factor)
+    return sizes(first, last, (_FINE if args.html else _FACTOR) if args.factor is None else args.factor)
 
 
 def _forecast(name: str, args: argparse.Namespace) -> "Forecast":
@@ -110,8 +116,6 @@ def _tell_apart(forecasts: "Sequence[Forecast]", files: Sequence[str]) -> None:
 
 
 def _parameters(args: argparse.Namespace) -> "Parameters | None":
-    from pathlib import Path
-
     from collbench.contention.calibrate import read_parameters
 
     return read_parameters(Path(args.parameters), needed=True) if args.parameters else None
@@ -122,6 +126,22 @@ def _read(name: str) -> "Topology":
 
     path = catalog.find(name)
     return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)
+
+
+def _write_page(forecast: "Forecast", sizes: Sequence[int], name: str) -> None:
+    import sys
+
+    from collbench.errors import UsageError
+    from collbench.report.forecast_page import forecast_page
+    from collbench.results.files import readable_errors, replace_whole
+
+    out = Path(name)
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder: name a file with --html")
+    page = forecast_page(forecast, sizes, ("collbench", *sys.argv[1:])).encode()
+    with readable_errors(out):
+        replace_whole(out, lambda file: file.write(page))
+    print(out)
 
 
 def _print_json(forecasts: "Sequence[Forecast]", rows: Sequence[Sequence[Mapping[str, Any]]], sizes: list[int]) -> None:

@@ -245,3 +245,33 @@ def test_it_loads_numpy_and_networkx_only(root: Path) -> None:
         [sys.executable, "-c", code], cwd=root, text=True, capture_output=True, timeout=60, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_page_is_written_and_its_path_printed(collbench: Shell, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = collbench("predict", "--topology", "two-flat-gen5-switches", "-b", "8K", "-e", "64K", "--html", str(page))
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{page}\n", "")
+    text = page.read_text(encoding="utf-8")
+    assert "predicted, not measured" in text
+    assert str(tmp_path) not in text
+    assert all(f'<th scope="row" class="n">{size}</th>' in text for size in ("8K", "14K", "16K", "32K", "42K", "64K"))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--html", "x.html", "--json"), 2, "--html: a page is of one machine, and instead of --json"),
+        (("--html", "."), 2, ". is a folder: name a file with --html"),
+        (("--html", "absent/x.html"), 3, "absent/x.html"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_one_line(
+    collbench: Shell, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = collbench("predict", "--topology", "two-flat-gen5-switches", "-b", "8K", *words)
+
+    assert done.returncode == code, done.stderr
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""

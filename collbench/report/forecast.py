@@ -1,0 +1,92 @@
+"""Curves of a forecast, as the page draws those of a run; which of them may be an answer, the doctor says."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from collbench.algorithms.predictions import Forecast
+from collbench.contention.predict import Prediction
+from collbench.report.gain import DECODE_BYTES
+from collbench.report.series import Panel, Point, Series, Spread
+
+__all__ = ["STEP_BYTES", "Cast", "cast", "nearest"]
+
+STEP_BYTES = (14_336, 43_008)
+"""One token and three tokens of a large model: the page explains these sizes and always has them."""
+
+_CADENCE = "predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """What is predicted: `every` curve, the `answer` among those that run for sure, and predictions by cell_id.
+
+    Algorithms that put the same on the wires are one curve under all their names. `unsure` are those that the doctor
+    cannot vouch for; `rows` are those of `collbench predict --json`.
+    """
+
+    every: Panel
+    answer: Panel
+    predictions: Mapping[str, Prediction]
+    unsure: tuple[str, ...]
+    rows: Sequence[Mapping[str, Any]]
+
+
+def cast(forecast: Forecast, sizes: Sequence[int], verdicts: Mapping[str, str]) -> Cast:
+    """Curves at these sizes; `verdicts` are the doctor's by algorithm, and what it was not asked about may run."""
+    rows = forecast.rows(sizes)
+    kept = [row for row in rows if verdicts.get(row["algorithm"]) != "does_not_run"]
+    named = _alike(kept, verdicts)
+    curves = [_series(names, some, number) for number, (names, some) in enumerate(_ordered(named))]
+    unsure = {name for name in {row["algorithm"] for row in kept} if verdicts.get(name, "runs") != "runs"}
+    every = Panel(str(forecast.mode), _CADENCE, (1,), {}, tuple(curves))
+    sure = tuple(one for one in curves if not unsure & set(one.name.split(" / ")))
+    known = {algorithm.name: algorithm for algorithm in forecast.algorithms}
+    predictions = {
+        point.cell_id: forecast.predict(known[one.name.partition(" / ")[0]], point.bytes)
+        for one in curves
+        for point in one.points
+    }
+    return Cast(every, replace(every, series=sure or every.series), predictions, tuple(sorted(unsure)), rows)
+
+
+def nearest(sizes: Sequence[int], size: int = DECODE_BYTES) -> int:
+    """The size nearest to that one, by ratio."""
+    return min(sizes, key=lambda one: abs(math.log(one / size)))
+
+
+_Named = list[tuple[str, list[Mapping[str, Any]]]]
+
+
+def _alike(rows: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str]) -> _Named:
+    """Names of algorithms with the same predictions and the same verdict, and the rows of the first of them."""
+    mine: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        mine.setdefault(row["algorithm"], []).append(row)
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name, some in mine.items():
+        same = tuple((row["bytes"], round(row["total_us"], 6), str(row["bottleneck"])) for row in some)
+        groups.setdefault((verdicts.get(name, "runs") == "runs", *same), []).append(name)
+    return [(" / ".join(sorted(names)), mine[min(names)]) for names in groups.values()]
+
+
+def _ordered(named: _Named) -> _Named:
+    """Fastest first at the size nearest to a decode step's that each of them takes."""
+
+    def key(item: tuple[str, list[Mapping[str, Any]]]) -> tuple[float, str]:
+        size = nearest([row["bytes"] for row in item[1]])
+        return next(row["total_us"] for row in item[1] if row["bytes"] == size), item[0]
+
+    return sorted(named, key=key)
+
+
+def _series(name: str, rows: Sequence[Mapping[str, Any]], number: int) -> Series:
+    points = tuple(
+        Point(
+            row["bytes"], row["total_us"], Spread(row["low_us"], row["high_us"]), row["floor_us"], None, (),
+            cell_id=f"{name}/{row['bytes']}",
+        )
+        for row in sorted(rows, key=lambda row: int(row["bytes"]))
+    )  # fmt: skip
+    return Series(name, "", (1,), number, points)

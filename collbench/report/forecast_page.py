@@ -1,0 +1,218 @@
+"""The page of a machine that nobody has measured: what the model says of every algorithm on its topology."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collbench import __version__
+from collbench.algorithms.predictions import Crossover, Forecast
+from collbench.contention.parameters import priors
+from collbench.report import answer, tables
+from collbench.report.canvas import COLOURS, Table
+from collbench.report.forecast import STEP_BYTES, Cast, cast, nearest
+from collbench.report.forecast_doctor import Diagnosis, diagnose
+from collbench.report.forecast_figures import curves, terms
+from collbench.report.gain import gains, sentence, usual
+from collbench.report.page import render
+from collbench.report.private import public, public_command
+from collbench.report.series import Point
+from collbench.report.svg import Styles
+from collbench.report.wiring import wiring
+from collbench.report.worth import predicted_worth
+from collbench.results.records import Mode
+from collbench.results.summary import clean
+from collbench.topology import words
+from collbench.units import format_bytes, format_us
+from collbench.workload import ModelTimes
+
+__all__ = ["forecast_page"]
+
+_MODEL = (
+    "Predicted, not measured: every time on this page comes from the model, and the machine may differ from its "
+    "description."
+)
+_PRIORS = "priors, which are numbers of other machines and assumptions; the rest on what was measured of these links."
+_INTERVAL = (
+    "Bands and brackets are the model's nominal 90 % interval; collbench validate prints how far the model was off on "
+    "published measurements."
+)
+_ALL = 0.995
+_MOST_TIES = 3
+_TIED = f"within {100 * (answer.TIE - 1):.0f} %"
+
+
+def forecast_page(forecast: Forecast, sizes: Sequence[int], command: Sequence[str]) -> str:
+    """The page as HTML, the same bytes from the same topology; `command` is what made it.
+
+    Raises:
+        UsageError: no algorithm takes these sizes.
+    """
+    sizes = sorted({*sizes, *(size for size in STEP_BYTES if sizes[0] < size < sizes[-1])})
+    doctor = diagnose(forecast)
+    made = cast(forecast, sizes, doctor.verdicts)
+    styles = Styles(COLOURS)
+    context = _answer(forecast, made, doctor) | _data(made) | _machine(forecast, made, styles)
+    context |= {
+        "figures": curves(made, styles), "why": terms(made, styles), "crossings": _crossings(forecast, made, sizes),
+        "doctor": doctor, "left_out": _left_out(forecast), "command": public_command(command), "version": __version__,
+        "worth": _worth(forecast, sizes), "figure_css": styles.css(),
+    }  # fmt: skip
+    return render("forecast.html", context)
+
+
+def _answer(forecast: Forecast, made: Cast, doctor: Diagnosis) -> dict[str, Any]:
+    """The header: who is fastest where, the gain over NCCL, and what the page does not know."""
+    found = answer.leads(made.answer)
+    return {
+        "title": public(forecast.topology.name or "a topology"), "ranks": forecast.ranks,
+        "fabric": str(forecast.fabric), "headline": answer.finding(made.answer, times=False),
+        "gain": sentence(made.answer, found, forecast.fabric) if usual(made.answer) else "",
+        "fastest": _fastest(made, found), "cautions": _cautions(made, doctor),
+    }  # fmt: skip
+
+
+def _cautions(made: Cast, doctor: Diagnosis) -> list[str]:
+    size = nearest(made.every.sizes)
+    shares = [row["prior_share"] for row in made.rows if row["bytes"] == size]
+    span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
+    rest = "." if min(shares) > _ALL else "; the rest on what was measured of these links."
+    told = [_MODEL, f"At {format_bytes(size)} {span} of a time rests on {_PRIORS}{rest}", _INTERVAL]
+    if made.unsure:
+        told.append(f"Not taken as an answer, since nobody knows whether they run here: {', '.join(made.unsure)}.")
+    notes = sorted({note for row in made.rows for note in row["notes"]})
+    return [*told, *notes, *doctor.warnings]
+
+
+def _fastest(made: Cast, found: Sequence[answer.Lead]) -> Table:
+    gained, other = gains(made.answer, found), usual(made.answer)
+    against = [(f"against {other.name.partition(' / ')[0]}", False)] if other and gained else []
+    columns = [
+        ("bytes", True), ("fastest", False), ("us", True), (_TIED, False),
+        ("link that binds", False), ("flows", True), ("floor, us", True), *against,
+    ]  # fmt: skip
+    lines = []
+    for lead in found:
+        bound = made.predictions[lead.point.cell_id].bottleneck
+        some = ", ".join(lead.ties[:_MOST_TIES])
+        more = len(lead.ties) - _MOST_TIES
+        floor = lead.point.floor_us
+        line = [
+            format_bytes(lead.bytes), lead.best.name, _time(lead.point),
+            some + (f" and {more} more" if more > 0 else ""), clean(bound.link) if bound else "",
+            str(bound.flows) if bound else "", "" if floor is None else format_us(floor),
+        ]  # fmt: skip
+        told = gained.get(lead.bytes)
+        lines.append([*line, told.words if told else "is the fastest"] if against else line)
+    return Table(f"Fastest per size, predicted, {made.every.mode}", columns, lines)
+
+
+def _time(point: Point) -> str:
+    return f"{format_us(point.p50_us)} [{format_us(point.spread.low_us)}, {format_us(point.spread.high_us)}]"
+
+
+def _crossings(forecast: Forecast, made: Cast, sizes: Sequence[int]) -> Table:
+    """Where the fastest of those that run changes, exact in the model, and where the two are about as fast."""
+    names = {name for one in made.answer.series for name in one.name.split(" / ")}
+    chosen = [algorithm for algorithm in forecast.algorithms if algorithm.name in names]
+    known = forecast.model.parameters
+    sure = Forecast(forecast.topology, ranks=forecast.ranks, mode=forecast.mode, algorithms=chosen, parameters=known)
+    found = sure.crossovers(sizes[0], sizes[-1])
+    lines = [[cross.before, cross.after, str(cross.bytes), _near(forecast, cross, sizes)] for cross in found]
+    columns = [
+        ("up to there", False),
+        ("from there on", False),
+        ("bytes", True),
+        (_TIED, False),
+    ]
+    return Table("Where the fastest changes, by the model", columns, lines)
+
+
+def _near(forecast: Forecast, cross: Crossover, sizes: Sequence[int]) -> str:
+    """Sizes around the crossing at which neither is faster by more than what counts as a tie."""
+    known = {algorithm.name: algorithm for algorithm in forecast.algorithms}
+
+    def apart(size: int) -> bool:
+        one, other = (forecast.predict(known[name], size).total_us for name in (cross.before, cross.after))
+        return max(one, other) > answer.TIE * min(one, other)
+
+    step = forecast.call(sizes[0]).itemsize
+    low, high = cross.bytes, cross.bytes
+    while low > sizes[0] and not apart(low):
+        low = max(sizes[0], int(low / _STEP) // step * step)
+    while high < sizes[-1] and not apart(high):
+        high = min(sizes[-1], int(high * _STEP) // step * step)
+    ends = _about(low) if apart(low) else "all below", _about(high) if apart(high) else "all above"
+    return f"{ends[0]} to {ends[1]}"
+
+
+_STEP = 2 ** (1 / 8)
+
+
+def _about(size: float) -> str:
+    """Two digits of a size."""
+    for unit, word in ((1 << 20, "M"), (1 << 10, "K")):
+        if size >= unit:
+            return f"{size / unit:.2g}{word}" if size < 100 * unit else f"{size / unit:.0f}{word}"
+    return f"{size:.0f}"
+
+
+def _machine(forecast: Forecast, made: Cast, styles: Styles) -> dict[str, Any]:
+    topology = forecast.topology
+    told = [f"{forecast.ranks} ranks, fabric {forecast.fabric}", words.counts(topology), words.group_words(topology)]
+    models = sorted({public(topology.node(gpu).attributes.get("model", "")) for gpu in topology.gpus} - {""})
+    facts = {"GPU model": ", ".join(models)} if models else {}
+    return wiring(topology, made.predictions, [made.answer, made.every], styles, nearest(made.every.sizes)) | {
+        "machine_text": f"{'; '.join(filter(None, told))}.",
+        "machine": facts | {"topology hash": topology.digest},
+    }
+
+
+def _worth(forecast: Forecast, sizes: Sequence[int]) -> dict[str, Any] | None:
+    """As the advice has it, which knows captured calls and priors only."""
+    if forecast.mode is not Mode.GRAPH or forecast.model.parameters is not priors():
+        return None
+    found: dict[str, Any] | None = predicted_worth(ModelTimes(forecast.topology, forecast.ranks), sizes)["worth"]
+    return found
+
+
+def _left_out(forecast: Forecast) -> list[tuple[str, str]]:
+    """What is not predicted, and why; other collectives go without saying."""
+    return [
+        (clean(name), public(reason))
+        for name, reason in sorted(forecast.left_out.items())
+        if not reason.startswith("another collective")
+    ]
+
+
+def _data(made: Cast) -> dict[str, Any]:
+    """Every row as a table and as CSV."""
+    flat = [_flat(row) for row in made.rows]
+    names = list(flat[0])
+    shown = [name for name in names if any(row[name] not in ("", None) for row in flat)]
+    columns = [(name, name not in {"topology", "algorithm", "link"}) for name in shown if name != "topology"]
+    lines = [[_text(name, row[name]) for name, _ in columns] for row in flat]
+    return {
+        "rows_total": len(flat), "columns": columns, "lines": lines, "csv": tables.csv_link(flat), "constants": {},
+        "few": False,
+    }  # fmt: skip
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    bound = row["bottleneck"] or {"link": "", "flows": None, "gbps": None}
+    terms = {f"{name}_us": us for name, us in row["terms_us"].items()}
+    first = {name: row[name] for name in ("topology", "algorithm", "bytes", "total_us", "low_us", "high_us")}
+    return first | terms | {name: bound[name] for name in ("link", "flows", "gbps")} | {
+        "floor_us": row["floor_us"], "prior_share": row["prior_share"]
+    }  # fmt: skip
+
+
+def _text(name: str, value: Any) -> str:  # noqa: ANN401 - a number or text
+    if value is None:
+        return ""
+    if name.endswith("_us"):
+        return format_us(value)
+    return f"{value:.2f}" if isinstance(value, float) else _kept(public(str(value)))
+
+
+def _kept(text: str) -> str:
+    """The text in one line: no space and no hyphen at which it could be broken."""
+    return text.replace("->", "\N{RIGHTWARDS ARROW}").replace(" ", "\N{NO-BREAK SPACE}")

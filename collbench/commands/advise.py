@@ -88,13 +88,14 @@ def _times(args: argparse.Namespace) -> "tuple[RunTimes | ModelTimes, Topology |
     from collbench.contention.regimes import detect
     from collbench.results.problems import warn
     from collbench.results.store import RunFolder
-    from collbench.workload import RunTimes
+    from collbench.workload import ModelTimes, RunTimes
     from collbench.workload.states import cautions
 
     if args.run_folder is None:
         topology = _topology(args.topology)
-        times = _model(topology, args.nproc)
-        return times, topology, cautions(detect(Evidence(topology=topology, fabric=times.fabric)))
+        times = ModelTimes(topology, args.nproc)
+        states = cautions(detect(Evidence(topology=topology, fabric=times.fabric)))
+        return times, topology, (*times.notes, *states)
     with RunFolder.open(args.run_folder) as folder:
         evidence = Evidence.of_run(folder)
         warn([*folder.problems(), *evidence.problems])

@@ -7,6 +7,7 @@ from typing import Any
 
 from collbench.errors import InvalidError
 from collbench.results.records import Collective, Fabric
+from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import Topology
 from collbench.workload.catalog import Calls, Workload
 from collbench.workload.settings import Setting, settings_of
@@ -248,12 +249,18 @@ def _break_even(workload: Workload, baseline: Workload, times: Times, steps: Seq
 
 def _servable(steps: Sequence[Step], times: Times, topology: Topology | None = None) -> tuple[str, tuple[Setting, ...]]:
     """The fastest algorithm of the first batch that a server can be told to use, and how."""
-    far = topology is not None and not any(set(topology.gpus[: times.ranks]) <= set(group) for group in topology.groups)
+    far = topology is not None and _far(topology, times.ranks)
     for step in (step for step in steps if step.batch == steps[0].batch):
         settings = settings_of(step.algorithm, times.fabric, times.ranks, far=far)
         if settings:
             return step.algorithm, settings
     return "", ()
+
+
+def _far(topology: Topology, ranks: int) -> bool:
+    """Whether ranks meet beyond one switch and could do so directly: without peer access no setting makes them."""
+    used = set(topology.gpus[:ranks])
+    return has_peer_access(topology) and not any(used <= set(group) for group in topology.groups)
 
 
 def _cautions(times: Times) -> tuple[str, ...]:

@@ -163,6 +163,11 @@ class ModelTimes:
             )
         return self._forecasts[collective]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of times on this topology should know, as sentences without a full stop."""
+        return tuple(note[0].upper() + note[1:] for note in self._forecast(Collective.ALL_REDUCE).notes)
+
     def algorithms(self, collective: Collective) -> Sequence[str]:
         """See `Times`."""
         return [algorithm.name for algorithm in self._forecast(collective).algorithms]

@@ -74,6 +74,18 @@ def test_sizes_between_measured_ones_name_the_sweep_that_measures_them(collbench
     assert "collbench sweep --sizes 14336,114688,458752 --launches 5" in text
 
 
+def test_advice_knows_machines_without_peer_access_and_without_gpus(collbench: Shell) -> None:
+    """No setting makes NCCL go directly there; ranks on processors are not predicted."""
+    apart = collbench("advise", "--topology", "two-switches-8x4090-no-p2p")
+    assert apart.returncode == 0
+    assert "No peer access: all bytes go through host memory" in apart.stdout
+    assert "NCCL_P2P_LEVEL" not in apart.stdout
+    assert "To use nccl_" in apart.stdout
+    host = collbench("advise", "--topology", "cpu-host")
+    assert (host.returncode, host.stdout) == (3, "")
+    assert "has no GPUs: ranks on processors are not predicted" in host.stderr
+
+
 def test_a_file_of_a_user_with_a_baseline_beside_it(collbench: Shell, tmp_path: Path) -> None:
     """The baseline's path is as seen from the file that names it."""
     (tmp_path / "mine").mkdir()

@@ -1,0 +1,80 @@
+"""Every kind of page in a browser, light, dark, small and wide: a run on GPUs, a forecast, a gate, and the gallery."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from collbench.algorithms.predictions import Forecast
+from collbench.gate.verdicts import CellVerdict, GateMode, Outcome, Rules, Verdict
+from collbench.report import build
+from collbench.report.forecast_page import forecast_page
+from collbench.report.gate_page import gate_page
+from collbench.testing import synthetic_gpu_run
+from collbench.topology import catalog
+
+if TYPE_CHECKING:
+    from tests.report.conftest import Browser
+
+GALLERY = sorted((Path(__file__).resolve().parents[2] / "reports" / "gallery").glob("*.html"))
+OPEN = "for (const one of document.querySelectorAll('details')) one.open = true"
+
+
+def _gpu_run(folder: Path) -> str:
+    return build(synthetic_gpu_run(folder / "run", sizes=(4096, 14336, 65536, 524288)).path)
+
+
+def _forecast(folder: Path) -> str:
+    machine = catalog.load(catalog.find("two-flat-gen5-switches"))
+    return forecast_page(Forecast(machine), (1024, 65536, 4194304), ("collbench", "predict"))
+
+
+def _gate(folder: Path) -> str:
+    name = "all_reduce/host_ring/-/sum/bfloat16/65536/2/eager/1/out/warm/-/-"
+    slow = CellVerdict(name, Verdict.REGRESSED, "", 10.0, 12.0, 1.2, 1.15, 1.25, 1.2, margin=0.03)
+    same = replace(slow, verdict=Verdict.OK, ratio=1.0, low=0.99, high=1.01, current_median_us=10.0)
+    return gate_page(replace(Outcome(GateMode.PAIRED, Rules(), (slow, same), blocks=8)))
+
+
+KINDS: dict[str, Callable[[Path], str]] = {"gpu": _gpu_run, "forecast": _forecast, "gate": _gate}
+
+
+@pytest.fixture(scope="module", params=sorted(KINDS))
+def page(browser: "Browser", request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    path = folder / f"{request.param}.html"
+    path.write_text(KINDS[request.param](folder), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1400, False)], ids=["phone-dark", "wide-light"])
+def test_it_fits_asks_for_nothing_and_axe_finds_nothing_serious(
+    browser: "Browser",
+    page: Path,
+    width: int,
+    dark: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    browser.open(page, width=width, dark=dark)
+    browser.shoot(f"{page.stem}-{width}")
+    browser.run(OPEN)
+
+    assert browser.sticking_out() == []
+    assert browser.violations() == []
+    assert browser.messages == []
+    assert set(browser.requests) == {page.as_uri()}
+
+
+@pytest.mark.parametrize("path", GALLERY, ids=[path.stem for path in GALLERY])
+def test_pages_of_the_gallery_are_whole(browser: "Browser", path: Path) -> None:
+    browser.open(path)
+
+    assert browser.texts("h1")
+    assert browser.messages == []
+    assert set(browser.requests) == {path.as_uri()}
+
+
+def test_the_gallery_stays_small() -> None:
+    assert sum(path.stat().st_size for path in GALLERY) < 3_000_000
+    assert len(GALLERY) >= 3

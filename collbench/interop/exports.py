@@ -21,10 +21,14 @@ __all__ = ["FORMATS", "export"]
 _NS, _S = 1e3, 1e-6
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
-_HEAD = (
-    "#        size         count      type   redop    root     time   algbw   busbw #wrong",
-    "#         (B)    (elements)                               (us)  (GB/s)  (GB/s)",
+_LEFT = (
+    "#       size         count      type   redop    root",
+    "#        (B)    (elements)                            ",
 )
+_PLACE = ("     time   algbw   busbw #wrong", "     (us)  (GB/s)  (GB/s)       ")
+_TITLES = {"out": "out-of-place", "in": "in-place"}
+_DTYPES = {"float32": "float", "float16": "half"}
+"""nccl-tests' words where they are not ours."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -48,21 +52,32 @@ def export(run: Run, samples: Sequence[Samples], form: str, floors: Mapping[str,
 def _with_launches(row: dict[str, Any], folds: Sequence[Any]) -> dict[str, Any]:
     """The row with the median of each launch, and what pytest-benchmark tells of all iterations, in microseconds."""
     if not folds or row["p50_us"] is None:
-        return row | {"median_us": [], "stats": {}}
+        return row | {"median_us": [], "stats": {}, "outliers": {}}
     pooled = np.concatenate(list(folds))
-    q1, q3 = (float(q) for q in np.quantile(pooled, (0.25, 0.75)))
-    stats = {
-        "min": float(pooled.min()), "max": float(pooled.max()), "mean": float(pooled.mean()),
-        "stddev": float(pooled.std(ddof=1)) if pooled.size > 1 else 0.0, "median": row["p50_us"], "q1": q1, "q3": q3,
-        "iqr": q3 - q1, "total": float(pooled.sum()),
+    stats, outliers = _spread(pooled)
+    medians = [float(np.median(one)) for one in folds]
+    return row | {"median_us": medians, "stats": stats | {"median": row["p50_us"]}, "outliers": outliers}
+
+
+def _spread(values: Any) -> tuple[dict[str, float], dict[str, int | str]]:  # noqa: ANN401 - an array
+    """Times in the unit of `values` and counts of outliers, by pytest-benchmark's names."""
+    q1, q3 = (float(q) for q in np.quantile(values, (0.25, 0.75)))
+    mean, sd = float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else 0.0
+    low, high = q1 - 1.5 * (q3 - q1), q3 + 1.5 * (q3 - q1)
+    inside = values[(values >= low) & (values <= high)]
+    times = {
+        "min": float(values.min()), "max": float(values.max()), "mean": mean, "stddev": sd, "q1": q1, "q3": q3,
+        "iqr": q3 - q1, "ld15iqr": float(inside.min()), "hd15iqr": float(inside.max()), "total": float(values.sum()),
     }  # fmt: skip
-    return row | {"median_us": [float(np.median(one)) for one in folds], "stats": stats}
+    beyond = int(values.size - inside.size)
+    far = int(np.count_nonzero(np.abs(values - mean) > sd))
+    return times, {"stddev_outliers": far, "iqr_outliers": beyond, "outliers": f"{far};{beyond}"}
 
 
 def _csv(run: Run, table: Rows) -> str:
     del run
     out = io.StringIO()
-    names = [name for name in table[0] if name not in {"median_us", "stats"}] if table else []
+    names = [name for name in table[0] if name not in {"median_us", "stats", "outliers"}] if table else []
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
     for row in table:
@@ -112,7 +127,11 @@ def _openmetrics(run: Run, table: Rows) -> str:
         f"# TYPE {name} gauge", f"# UNIT {name} seconds",
         f"# HELP {name} Time per call of the slowest rank, quantiles over iterations.",
     ]  # fmt: skip
-    shown = ("collective", "algorithm", "variant", "op", "dtype", "bytes", "world_size", "mode", "calls")
+    # all fields of a cell_id: two samples with the same labels are refused by who reads them
+    shown = (
+        "collective", "algorithm", "variant", "op", "dtype", "bytes", "world_size", "mode", "calls", "place", "buffers",
+        "epilogue", "skew",
+    )  # fmt: skip
     for row in _timed(table):
         labels = ",".join(f'{key}="{_label(row[key])}"' for key in shown)
         lines += [
@@ -139,9 +158,9 @@ def _pytest_benchmark(run: Run, table: Rows) -> str:
     found = [
         {
             "group": row["collective"], "name": clean(row["cell_id"]), "fullname": clean(row["cell_id"]),
-            "params": None, "param": None,
+            "params": None, "param": None, "options": {},
             "extra_info": {"cell_id": clean(row["cell_id"]), "median_us": row["median_us"]},
-            "stats": {name: us * _S for name, us in row["stats"].items()} | {
+            "stats": {name: us * _S for name, us in row["stats"].items()} | row["outliers"] | {
                 "rounds": row["iterations"], "iterations": row["calls"], "ops": 1 / (row["stats"]["mean"] * _S),
             },
         }
@@ -153,30 +172,62 @@ def _pytest_benchmark(run: Run, table: Rows) -> str:
 
 
 def _nccl_tests(run: Run, table: Rows) -> str:
-    """One table per algorithm, mode and number of calls; `#wrong` is 0 for a verified cell."""
+    """One table per algorithm, mode and number of calls, in nccl-tests' columns and words.
+
+    `#wrong` is 0, since only verified cells have a time; one without is a comment, which readers of such tables pass
+    over. In-place columns stand beside the others only where every row has both, for a time is never N/A there.
+    """
     lines = [
         f"# collbench {run.version}: {run.world_size} ranks, fabric {run.fabric}; time = median of the slowest rank"
     ]
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    shared = ("collective", "algorithm", "variant", "mode", "calls", "buffers", "epilogue", "skew")
     for row in table:
-        groups.setdefault(
-            tuple(str(row[k]) for k in ("collective", "algorithm", "variant", "mode", "calls")), []
-        ).append(row)
+        groups.setdefault(tuple(str(row[key]) for key in shared), []).append(row)
     for key, members in groups.items():
-        collective, algorithm, variant, mode, calls = (clean(word) for word in key)
-        lines += ["#", f"# {collective} {' '.join(filter(None, (algorithm, variant)))} {mode} calls {calls}", *_HEAD]
-        lines += [_nccl_line(row) for row in members]
+        collective, algorithm, variant, mode, calls, *more = (clean(word) for word in key)
+        told = " ".join(filter(None, (collective, algorithm, variant, mode, "calls", calls, *more)))
+        timed = [row for row in members if row["p50_us"]]
+        for places in _together(timed):
+            lines += ["#", f"# {told}", *_nccl_table(timed, places)]
+        lines += [_untimed(row, told) for row in members if not row["p50_us"]]
     return "\n".join(lines) + "\n"
 
 
-def _nccl_line(row: Mapping[str, Any]) -> str:
-    count = row["bytes"] // DTYPE_BYTES.get(row["dtype"], 1)
-    head = f"  {row['bytes']:>11} {count:>13} {clean(row['dtype']):>9} {clean(row['op']):>7} {-1:>7}"
-    if row["p50_us"] is None or row["p50_us"] <= 0:
-        return f"{head} {'N/A':>8} {'N/A':>7} {'N/A':>7}    N/A  # {clean(str(row['status']))}: {clean(row['reason'])}"
-    rate = row["bytes"] / row["p50_us"] / 1e3
-    bus = rate * _bus_factor(row["collective"], row["world_size"])
-    return f"{head} {row['p50_us']:>8.2f} {rate:>7.2f} {bus:>7.2f} {0:>6}"
+def _untimed(row: Mapping[str, Any], told: str) -> str:
+    return f"# {told} {row['bytes']} bytes: {clean(str(row['status']))}: {clean(row['reason'])}"
+
+
+def _together(rows: Rows) -> list[tuple[str, ...]]:
+    """Places that share a table."""
+    sizes = {place: {row["bytes"] for row in rows if row["place"] == place} for place in ("out", "in")}
+    if sizes["out"] == sizes["in"] and sizes["out"]:
+        return [("out", "in")]
+    return [(place,) for place, found in sizes.items() if found]
+
+
+def _nccl_table(rows: Rows, places: tuple[str, ...]) -> list[str]:
+    lines = ["#" + " " * (len(_LEFT[0]) - 1) + "".join(_TITLES[place].center(len(_PLACE[0])) for place in places)]
+    lines = [
+        line.rstrip()
+        for line in (*lines, *(left + right * len(places) for left, right in zip(_LEFT, _PLACE, strict=True)))
+    ]
+    found: dict[tuple[Any, ...], dict[str, str]] = {}
+    for row in rows:
+        rate = row["bytes"] / row["p50_us"] / 1e3
+        bus = rate * _bus_factor(row["collective"], row["world_size"])
+        texts = found.setdefault((row["bytes"], row["dtype"], row["op"]), {})
+        texts[row["place"]] = f" {_four(row['p50_us']):>8} {rate:>7.2f} {bus:>7.2f} {0:>6}"
+    for (size, dtype, op), texts in found.items():
+        count, kind = size // DTYPE_BYTES.get(dtype, 1), clean(_DTYPES.get(dtype, dtype))
+        head = f"{size:>12} {count:>13} {kind:>9} {clean(op) or 'none':>7} {-1:>7}"
+        lines.append(head + "".join(texts[place] for place in places))
+    return lines
+
+
+def _four(us: float) -> str:
+    """A time as nccl-tests prints it: four digits and more."""
+    return f"{us:.2f}" if us < 100 else f"{us:.1f}" if us < 10_000 else f"{us:.0f}"  # noqa: PLR2004 - digits
 
 
 def _bus_factor(collective: str, ranks: int) -> float:

@@ -3,11 +3,15 @@
 import csv
 import io
 import json
-import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from pytest_benchmark.stats import Stats
 
 from collbench.errors import UsageError
 from collbench.interop.exports import FORMATS, export
@@ -52,23 +56,55 @@ def test_github_action_benchmark_gets_a_list_of_values_with_units(texts: dict[st
     assert found[0]["unit"] == "us"
 
 
-def test_openmetrics_follows_its_grammar(texts: dict[str, str]) -> None:
-    lines = texts["openmetrics"].splitlines()
+def test_openmetrics_is_read_by_prometheus_own_parser(texts: dict[str, str]) -> None:
+    latency, cells = text_string_to_metric_families(texts["openmetrics"])  # type: ignore[no-untyped-call]  # it has none
 
-    sample = re.compile(r'[a-z_]+\{([a-z_]+="(\\.|[^"\\])*",?)*\} [-+.e0-9]+')
-    assert lines[-1] == "# EOF"
-    assert all(line.startswith("# ") or sample.fullmatch(line) for line in lines)
-    assert 'collbench_cells{status="hung"} 2' in lines
+    assert (latency.name, latency.type, latency.unit) == ("collbench_latency_seconds", "gauge", "seconds")
+    values = {(s.labels["bytes"], s.labels["quantile"]): s.value for s in latency.samples}
+    assert len(values) == len(latency.samples) == 6
+    assert values["1024", "0"] < values["1024", "0.5"] < values["1024", "0.99"] < 1e-3
+    assert {s.labels["status"]: s.value for s in cells.samples} == {"ok": 2, "hung": 2}
 
 
-def test_pytest_benchmark_gets_seconds_and_its_own_keys(texts: dict[str, str]) -> None:
+def test_openmetrics_tells_all_cells_apart() -> None:
+    """Cells that differ in nothing but place, buffers, epilogue or skew have labels of their own."""
+    call = Call(1024, 2, dtype="float32")
+    cells = [
+        Cell("x", call, Mode.EAGER, 1), Cell("x", call, Mode.EAGER, 1, "", "in"),
+        Cell("x", call, Mode.EAGER, 1, "", "out", "cold"), Cell("x", call, Mode.EAGER, 1, skew="zipf"),
+        Cell("x", replace(call, epilogue="residual_rmsnorm"), Mode.EAGER, 1),
+    ]  # fmt: skip
+    run = Run("x", "2026", ("x",), "0", Fabric.HOST, 2, 1, tuple(cells))
+
+    text = export(run, [synthetic_samples(cell, 10.0) for cell in cells], "openmetrics")
+
+    names = [line.split("} ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(set(names)) == len(names) == 3 * 5 + 1
+
+
+def test_pytest_benchmark_gets_seconds_and_all_that_it_writes_itself(texts: dict[str, str]) -> None:
     data = json.loads(texts["pytest-benchmark"])
 
     stats = data["benchmarks"][0]["stats"]
-    wanted = {"min", "max", "mean", "stddev", "rounds", "median", "iqr", "q1", "q3", "ops", "total", "iterations"}
-    assert wanted <= set(stats)
+    assert set(stats) == {*Stats.fields, "iterations"}
     assert stats["min"] <= stats["q1"] <= stats["median"] <= stats["q3"] <= stats["max"] < 1e-3
-    assert stats["rounds"] == 120
+    assert stats["q1"] >= stats["ld15iqr"] >= stats["min"]
+    assert stats["q3"] <= stats["hd15iqr"] <= stats["max"]
+    assert stats["outliers"] == f"{stats['stddev_outliers']};{stats['iqr_outliers']}"
+    assert 0 < stats["stddev_outliers"] < stats["rounds"] == 120
+
+
+def test_pytest_benchmarks_own_command_shows_the_file(texts: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "0001_run.json"
+    path.write_text(texts["pytest-benchmark"], encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "compare", str(path)], cwd=tmp_path, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("all_reduce/host_ring/") == 2
 
 
 def test_nccl_tests_table_has_its_columns_and_the_bus_bandwidth(texts: dict[str, str]) -> None:
@@ -79,8 +115,23 @@ def test_nccl_tests_table_has_its_columns_and_the_bus_bandwidth(texts: dict[str,
     assert (size, count, kind, op, root, wrong) == ("14336", "7168", "bfloat16", "sum", "-1", "0")
     assert float(algbw) == pytest.approx(14336 / float(time) / 1e3, abs=0.006)
     assert float(busbw) == pytest.approx(1.75 * 14336 / float(time) / 1e3, abs=0.006)
-    assert rows[3][5] == "N/A"
-    assert rows[3][-2:] == ["no", "answer"]
+    assert len(rows) == 2
+    comments = [line for line in texts["nccl-tests"].splitlines() if "hung" in line]
+    assert [line.split()[0] for line in comments] == ["#", "#"]
+    assert comments[0].endswith("1024 bytes: hung: =HYPERLINK(1) no answer")
+
+
+def test_nccl_tests_table_uses_its_words_and_sets_both_places_beside_each_other() -> None:
+    call = Call(1024, 2, dtype="float32")
+    cells = [Cell("x", call, Mode.EAGER, 1, "", place) for place in ("out", "in")]
+    run = Run("x", "2026", ("x",), "0", Fabric.HOST, 2, 1, tuple(cells))
+    samples = [synthetic_samples(cell, us, noise=0.0) for cell, us in zip(cells, (10.0, 20.0), strict=True)]
+
+    text = export(run, samples, "nccl-tests")
+
+    (row,) = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    assert row[:5] == ["1024", "256", "float", "sum", "-1"]
+    assert [float(word) for word in row[5:]] == [10.0, 0.1, 0.1, 0, 20.0, 0.05, 0.05, 0]
 
 
 @pytest.mark.parametrize("form", FORMATS)

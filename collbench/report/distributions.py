@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collbench.report.canvas import CURVES, GRID, Drawn, Table, picture
-from collbench.report.figure import MOST_CURVES, key_of, style_of
+from collbench.report.featured import featured, left_out
+from collbench.report.figure import key_of, style_of
 from collbench.report.reasons import chosen_sizes
 from collbench.report.series import Panel, Series
 from collbench.report.stragglers import last_matrix, last_ranks
@@ -51,16 +52,16 @@ def distributions(panel: Panel | None, samples: Sequence[Samples], styles: Style
         return {"spread": None}
     cells = _cells(panel, samples)
     sizes = chosen_sizes(panel)
-    shown = [cell for cell in cells if cell.bytes in sizes and cell.one in panel.series[:MOST_CURVES]]
+    shown = [cell for cell in cells if cell.bytes in sizes and cell.one in featured(panel)]
     middle = min(sizes, key=lambda size: abs(sizes.index(size) - (len(sizes) - 1) // 2))
     ordered = [cell for cell in shown if cell.bytes == middle][:_MOST_ORDERED]
     return {"spread": {
         "mode": panel.title, "figures": [_ecdf(shown, sizes, styles), _order(ordered, middle, styles)],
         "last": last_matrix({
             one.name: [part for cell in cells if cell.one is one for part in cell.launches]
-            for one in panel.series[:MOST_CURVES]
+            for one in featured(panel)
         }),
-        "more": max(0, len(panel.series) - MOST_CURVES),
+        "left_out": left_out(panel),
     }}  # fmt: skip
 
 

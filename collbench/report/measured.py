@@ -1,20 +1,21 @@
 """What the page shows of the samples: the answer, the fastest per size, and the figures."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from collbench.report import answer, crossings, figure
+from collbench.report import answer, crossings
 from collbench.report.accuracy import accuracy
-from collbench.report.canvas import Drawn, Table
+from collbench.report.canvas import Table
 from collbench.report.distributions import distributions
+from collbench.report.featured import numbered
 from collbench.report.gain import gains, sentence, usual
+from collbench.report.latency import latency_figure
 from collbench.report.launch_figure import launch_figure
 from collbench.report.predicted import Predicted
 from collbench.report.reasons import reasons
-from collbench.report.series import Panel, Series, panels, spreads
+from collbench.report.series import Panel, panels, spreads
 from collbench.report.sharing import sharing
-from collbench.report.svg import Styles, inline
+from collbench.report.svg import Styles
 from collbench.results.records import Run, Samples
 from collbench.results.summary import rows as make_rows
 from collbench.units import format_bytes, format_us
@@ -29,7 +30,7 @@ def measured(
 ) -> dict[str, Any]:
     """Rows, and the parts of the page that come from them, ready for the template."""
     rows = make_rows(run, samples, floors, told.times_us)
-    found = sorted(panels(rows, spreads(samples)), key=answer.rank)
+    found = numbered(sorted(panels(rows, spreads(samples)), key=answer.rank))
     best = answer.headline(found)
     ok = [row for row in rows if row["status"] == "ok"]
     noisy = sum("noisy" in row["flags"] for row in ok)
@@ -45,7 +46,7 @@ def measured(
         "gain": sentence(best, found_leads, run.fabric) if best else "",
         "fastest": _fastest(best, found_leads) if best else None,
         "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches),
-        "figures": [entry for index, panel in enumerate(found) for entry in _figures(panel, f"f{index}", styles)],
+        "figures": [latency_figure(panel, f"f{index}-", styles) for index, panel in enumerate(found)],
     }  # fmt: skip
     shown |= crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)
     shown |= distributions(best, samples, styles) | launch_figure(rows, told.evidence.probes, styles)
@@ -103,61 +104,3 @@ def _lead(lead: answer.Lead | None) -> dict[str, str] | None:
 def _some(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _figures(panel: Panel, prefix: str, styles: Styles) -> list[Drawn]:
-    count = math.ceil(len(panel.series) / figure.MOST_CURVES)
-    each = math.ceil(len(panel.series) / count)
-    starts = range(0, len(panel.series), each)
-    return [_figure(panel, panel.series[i : i + each], f"{prefix}p{i}-", styles, (i, len(starts))) for i in starts]
-
-
-def _figure(panel: Panel, shown: Sequence[Series], prefix: str, styles: Styles, part: tuple[int, int]) -> Drawn:
-    first, count = part
-    finding = answer.finding(panel)
-    last = first + len(shown)
-    which = f", curves {first + 1} to {last} of {len(panel.series)}" if count > 1 else ""
-    if first:
-        finding = f"Slower ones, with {_range(shown)}."
-    svg, _ = inline(figure.draw(panel, shown), prefix, styles, f"{panel.title}. {finding}", figure.titles(shown))
-    sizes = sorted({point.bytes for one in shown for point in one.points})
-    table = Table(
-        f"p50_us by bytes, {panel.title}{which}",
-        [("algorithm", False), *((format_bytes(size), True) for size in sizes)],
-        [[one.name, *(_value(one, size) for size in sizes)] for one in shown],
-    )
-    return Drawn(
-        panel.title + which, finding, svg, table, _note(panel, shown), [figure.key_of(one) for one in shown],
-        x="bytes per rank, logarithmic", y="microseconds per call, logarithmic",
-    )  # fmt: skip
-
-
-def _range(shown: Sequence[Series]) -> str:
-    slowest = max((point for one in shown for point in one.points), key=lambda point: point.p50_us)
-    quickest = min((point for one in shown for point in one.points), key=lambda point: point.p50_us)
-    return f"{format_us(quickest.p50_us)} us to {format_us(slowest.p50_us)} us"
-
-
-def _value(one: Series, size: int) -> str:
-    point = one.at(size)
-    return format_us(point.p50_us) if point else ""
-
-
-def _note(panel: Panel, shown: Sequence[Series]) -> str:
-    """What stands in the figure, and where the floor is if it is too low to be seen."""
-    parts = ["Points: median over iterations of the slowest rank's time. Bands: the middle half of the iterations."]
-    if any(point.predicted_us is not None for one in shown for point in one.points):
-        parts.append("Dashed: predicted.")
-    if not all(point.plausible for one in shown for point in one.points):
-        parts.append("Hollow: below the floor, so not believed.")
-    floors = figure.floor_line(panel).values()
-    if floors:
-        low, high = format_us(min(floors)), format_us(max(floors))
-        parts.append(
-            f"Floor: {low if low == high else f'{low} to {high}'} us; it is shaded where it reaches into the figure."
-        )
-    most = max(panel.calls)
-    shorter = [f"{one.name} {min(one.calls)}" for one in shown if min(one.calls) < most]
-    if shorter:
-        parts.append(f"Chains are shorter than {most} calls where memory or time ask for it: {', '.join(shorter)}.")
-    return " ".join(parts)

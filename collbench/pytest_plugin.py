@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +27,27 @@ _MACHINE = pytest.StashKey[dict[str, Any]]()
 class CollectiveBenchmark:
     """What the fixture gives: call it to measure one cell."""
 
-    def __init__(self, name: str, found: list[dict[str, Any]], keep: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self, name: str, found: list[dict[str, Any]], keep: Callable[[Mapping[str, Any]], None], *, parallel: bool
+    ) -> None:
         self._name = name
+        self._parallel = parallel
         self._found = found
         self._keep = keep
 
     def __call__(
         self, algorithm: str, bytes: int, ranks: int, calls: int = 1, mode: str = "eager", iterations: int = 100,  # noqa: A002 - the vocabulary's word
-        timeout_s: float = 120.0,
+        timeout_s: float = 120.0, options: Sequence[str] = (),
     ) -> dict[str, Any]:  # fmt: skip
-        """Measure a cell; gives its row (docs/design.md section 4).
+        """Measure a cell; gives its row (docs/design.md section 4). `options` are further ones of `collbench sweep`.
 
         A cell that is not supported here skips the test with its reason; one that is wrong, hung or crashed fails it.
         """
+        if self._parallel:
+            pytest.fail("a cell is measured alone: run these tests without pytest-xdist (-n 0)", pytrace=False)
         words = [
             "--nproc", str(ranks), "--algorithms", algorithm, "--sizes", str(bytes), "--calls", str(calls), "--modes",
-            mode, "-n", str(iterations), "--no-probe",
+            mode, "-n", str(iterations), "--no-probe", *options,
         ]  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="collbench-") as folder:
             run = Path(folder) / "run"
@@ -93,7 +98,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Room for what is measured."""
+    """Room for what is measured; a file that cannot be written is said before anything is."""
+    path = config.getoption("--collbench-json")
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise pytest.UsageError(f"--collbench-json {path}: there is no such folder")
     config.stash[_KEY] = []
     config.stash[_MACHINE] = {}
 
@@ -102,13 +110,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def collective_benchmark(request: pytest.FixtureRequest) -> CollectiveBenchmark:
     """Measures one cell of collbench: `collective_benchmark("host_ring", bytes=14336, ranks=2)`."""
     stash = request.config.stash
-    return CollectiveBenchmark(request.node.nodeid, stash[_KEY], stash[_MACHINE].update)
+    parallel = hasattr(request.config, "workerinput")  # pytest-xdist's processes have it
+    return CollectiveBenchmark(request.node.nodeid, stash[_KEY], stash[_MACHINE].update, parallel=parallel)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the file where one was asked for."""
     path = session.config.getoption("--collbench-json")
-    if path is None:
+    if path is None or hasattr(session.config, "workerinput"):
         return
     import datetime as dt
 

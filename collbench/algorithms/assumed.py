@@ -25,6 +25,14 @@ _MOST_PEERS = 8
 """Peers whose memory one GPU maps where there is no NVSwitch (CUDA programming guide, peer-to-peer memory access)."""
 
 
+_STAGED = (
+    "no peer access: all bytes go through host memory, where NCCL was seen to carry 2 to 30 GB/s; links are taken at "
+    "the rate of copies and constants as on PCIe, so large messages may take far longer"
+)
+"""1.9 GB/s between RTX 5070 Ti, Gen4 x16 (sgl-project/sglang pull request 39605), 3.8 between RTX 2080 Ti, about 30 on
+EPYC 9575F (local-inference-lab/rtx6kpro, optimization/pcie-oneshot-allreduce.md)."""
+
+
 def assumed_machine(topology: Topology, fabric: Fabric, ranks: int) -> Machine:
     """The machine of a topology: recent software, peer access as the topology says, NVIDIA's cards by their name."""
     archs = {arch_of(topology.node(gpu).attributes.get("model", "")) for gpu in topology.gpus}
@@ -61,7 +69,7 @@ def notes(topology: Topology, fabric: Fabric, ranks: int) -> tuple[str, ...]:
     made = vendor(topology)
     found = []
     if not has_peer_access(topology):
-        found.append("no peer access: all bytes go through host memory; NCCL's constants there are those of PCIe links")
+        found.append(_STAGED)
     if made not in {"", "NVIDIA"}:
         found.append(f"these GPUs are {made}'s, for which collbench has no kernels: rows say what such traffic costs")
     if fabric is Fabric.PCIE and ranks - 1 > _MOST_PEERS:

@@ -83,7 +83,7 @@ def _ecdf(cells: Sequence[_Cell], sizes: Sequence[int], styles: Styles) -> Drawn
     titles: dict[str, list[str]] = {}
     svg = picture(partial(_paint_ecdf, cells, sizes, titles), (7.4, 3.3), "ecdf-", styles, finding, titles)
     names = list(dict.fromkeys(cell.one for cell in cells))
-    note = "Filled marks: p50; hollow: p99."
+    note = "Height: the part of the iterations that took no longer. Filled marks: p50; hollow: p99."
     if any(cell.fold.size < 100 for cell in cells):  # noqa: PLR2004 - a percentile needs a hundred values
         note += " Below 100 iterations p99 is in effect the slowest one."
     columns = [
@@ -93,7 +93,7 @@ def _ecdf(cells: Sequence[_Cell], sizes: Sequence[int], styles: Styles) -> Drawn
     table = Table("Spread of iterations, microseconds per call", columns, [_line(cell) for cell in cells])
     return Drawn(
         "Distributions", finding, svg, table, note, [key_of(one) for one in names],
-        x="microseconds per call, logarithmic", y="part of the iterations that took no longer",
+        x="microseconds per call, logarithmic",
     )  # fmt: skip
 
 

@@ -35,9 +35,9 @@ class Gain:
 
     @property
     def words(self) -> str:
-        """`5.1x [4.9, 5.3]`."""
-        span = "" if self.interval is None else f" [{self.interval[0]:.2f}, {self.interval[1]:.2f}]"
-        return f"{self.ratio:.2f}x{span}"
+        """`5.10x [4.92, 5.31]`."""
+        span = "" if self.interval is None else " [{}, {}]".format(*map(format_us, self.interval))
+        return f"{format_us(self.ratio)}x{span}"
 
 
 def usual(panel: Panel) -> Series | None:
@@ -93,5 +93,5 @@ def sentence(panel: Panel, leads: Sequence[Lead], fabric: Fabric) -> str:
     if len(found) == 1:
         return f"{text}."
     least, most = min(found.values(), key=lambda g: g.ratio), max(found.values(), key=lambda g: g.ratio)
-    span = f"{least.ratio:.2f}x at {format_bytes(least.bytes)} to {most.ratio:.2f}x at {format_bytes(most.bytes)}"
-    return f"{text}; over all sizes {span}."
+    ends = [f"{format_us(one.ratio)}x at {format_bytes(one.bytes)}" for one in (least, most)]
+    return f"{text}; over all sizes {' to '.join(ends)}."

@@ -153,8 +153,12 @@ def _finding(together: Sequence[_Together], words: Mapping[str, str]) -> str:
     text = f"{most.flows} flows at once ({most.pattern}) carry {_gbps(most.gbps)} GB/s by {words[most.mechanism]}"
     text += f", {_gbps(most.gbps / most.flows)} each"
     if most.part:
-        text += f": {most.part:.0%} of the {_gbps(most.alone_gbps)} GB/s that they carry one at a time"
+        text += f": {_part(most)} of the {_gbps(most.alone_gbps)} GB/s that they carry one at a time"
     return f"{text}."
+
+
+def _part(one: _Together) -> str:
+    return f"{one.part:.0%}" if one.part >= 0.01 else f"{one.part:.1%}"  # noqa: PLR2004 - below, a percent says too little
 
 
 def _paint(
@@ -208,7 +212,7 @@ def _numbers(together: Sequence[_Together]) -> Table:
     lines = [
         [
             one.pattern, one.mechanism, str(one.flows), _gbps(one.gbps), _gbps(one.gbps / one.flows),
-            _gbps(one.alone_gbps) if one.alone_gbps else "", f"{one.part:.0%}" if one.part else "",
+            _gbps(one.alone_gbps) if one.alone_gbps else "", _part(one) if one.part else "",
         ]
         for one in together
     ]  # fmt: skip

@@ -27,7 +27,7 @@ def test_the_size_of_a_decode_step_is_told_and_the_extremes() -> None:
 
     assert _told(a, b) == (
         "At 14K push takes 5.00 us and nccl_auto 25.0 us: 5.00 times as fast; "
-        "over all sizes 1.50x at 64K to 10.00x at 1K."
+        "over all sizes 1.50x at 64K to 10.0x at 1K."
     )
 
 

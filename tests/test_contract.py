@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from collbench.gate.calibration import Calibration
+from collbench.gate.launcher import Launcher
+from collbench.gate.pairs import PairPlan
+from collbench.gate.sides import SessionSpread
+from collbench.gate.verdicts import CellVerdict, GateMode, Outcome, Rules, Verdict
 from collbench.measure.environment import ALLOWED, ALLOWED_PREFIXES
 from collbench.results import lines, summary
 from collbench.results.records import (
@@ -58,6 +63,20 @@ RUN = Run(
 )  # fmt: skip
 SAMPLES = Samples(PLAIN.cell_id, 0, Status.OK, "", (Flag.NOISY,), 122, ((1.5, 2.5), (1.25, 2.0)))
 
+JUDGED = CellVerdict(
+    "a", Verdict.OK, "", 10.0, 10.1, 1.01, 0.99, 1.03, 1.01, 0.2, 0.8, 0.4, 0.01, 0.03, 0.02, look=8,
+    base_us=(10.0,), current_us=(10.1,),
+)  # fmt: skip
+LAUNCHER = Launcher("env:X=1", (), {}, Path())
+PAIRS = PairPlan(LAUNCHER, LAUNCHER, ("--nproc", "2"), ("a",), 1.0, 7, shuffles=True, narrows=True, timeout_s=60.0)
+OUTCOME = Outcome(
+    GateMode.PAIRED, Rules(controls=("a",), allow_mismatch=("torch",)),
+    (JUDGED,),
+    ("a fault",), ("a note",), (("b", "unsupported on both sides: why"),), 1.1, 8,
+    PAIRS.record(["AB"], [1]) | {"runs": ["x", "y"]},
+)  # fmt: skip
+CALIBRATION = Calibration(1, (0.02,), SessionSpread(0.01, 5), ((1.03, 11, 38),))
+
 
 def shape(value: Any, indent: str = "") -> str:
     """Names in order and types of a JSON value; of a list the shape of its first element."""
@@ -80,6 +99,8 @@ def through_json(value: Any) -> Any:
         ("topology", TOPOLOGY.as_dict()),
         ("run", RUN.as_dict()),
         ("cell-row", PLAIN.row()),
+        ("gate", OUTCOME.as_dict()),
+        ("calibrate-gate", CALIBRATION.as_dict()),
     ],
 )
 def test_shape(name: str, value: dict[str, Any], snapshot: Snapshot) -> None:

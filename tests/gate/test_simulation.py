@@ -121,6 +121,18 @@ def test_one_slower_cell_of_60_is_found(effect: float, least: float, make_side: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("effect", [0.05, 0.08, 0.12])
+def test_one_slower_cell_of_300_is_found_less_often_and_no_other_is_named(effect: float, make_side: Make) -> None:
+    quiet = outcomes(make_side, 40, 300, 0.02, effect, 16)
+    noisy = outcomes(make_side, 40, 300, 0.04, effect, 17)
+
+    report(f"300 cells, {effect:+.0%}: found in {power(quiet):.3f} of runs at sd 2 %, {power(noisy):.3f} at 4 %")
+    assert power(quiet) >= 0.85
+    assert alarms(quiet, but_first=True) + alarms(noisy, but_first=True) <= 4  # of 80 runs
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_faster_cell_never_fails(make_side: Make) -> None:
     found = outcomes(make_side, 150, 60, 0.02, -0.08, 13)
 

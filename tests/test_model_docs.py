@@ -9,6 +9,7 @@ import pytest
 
 from collbench.algorithms.base import registry
 from collbench.algorithms.predictions import Forecast
+from collbench.results.records import Call
 from collbench.topology import catalog
 
 MODEL = Path(__file__).parents[1] / "docs" / "model"
@@ -85,6 +86,25 @@ def test_seven_times_the_link_is_four_at_the_port_and_nine_between_the_switches(
     push, ring = terms("push"), terms("nccl_ring_ll")
     assert push["port"] / ring["port"] == pytest.approx(4.0, rel=0.02)
     assert (push["port"] + push["queueing"]) / (ring["port"] + ring["queueing"]) == pytest.approx(9.1, rel=0.02)
+
+
+BYTES = {
+    "one-stage": ("push", 7, 16), "two-stage": ("two_stage_push", 1.75, 4),
+    "islands (4 + 4, partial sums as fp32)": ("islands", 2, 2), "ring": ("nccl_ring_simple", 1.75, 1.75),
+    "ring with LL, flags included": ("nccl_ring_ll", 3.5, 3.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", BYTES)
+def test_the_table_of_bytes_is_what_the_algorithms_send(row: str) -> None:
+    """In messages, at a GPU's port and between the switches."""
+    name, port, uplink = BYTES[row]
+    pictures = script("pictures")
+    topology = pictures.machine()
+    schedule = registry()[name].traffic(Call(pictures.BYTES, 8), topology)
+    for kinds, expected in ((("gpu", "switch"), port), (("switch", "root_port"), uplink)):
+        assert pictures.busiest(schedule, topology, kinds) / pictures.BYTES == pytest.approx(expected)
+    assert f"| {row} | {port:g} | {uplink:g} |" in (MODEL / "claims.md").read_text(encoding="utf-8")
 
 
 def test_a_healthy_fabric_is_an_order_of_magnitude_away_from_the_story() -> None:

@@ -72,6 +72,8 @@ def notes(topology: Topology, fabric: Fabric, ranks: int) -> tuple[str, ...]:
         found.append(_STAGED)
     if made not in {"", "NVIDIA"}:
         found.append(f"these GPUs are {made}'s, for which collbench has no kernels: rows say what such traffic costs")
+    if fabric is Fabric.MIXED:
+        found.append("rings and chains go in rank order here; NCCL orders its own along NVLinks and may be faster")
     if fabric is Fabric.PCIE and ranks - 1 > _MOST_PEERS:
         found.append(
             f"CUDA maps at most {_MOST_PEERS} peers per GPU without NVSwitch: "

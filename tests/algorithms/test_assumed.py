@@ -59,6 +59,11 @@ def test_readers_are_told(name: str, ranks: int, said: str) -> None:
     assert said in note
 
 
+def test_where_nvlink_does_not_join_all_the_order_of_rings_counts() -> None:
+    (note,) = assumed.notes(topology("cube-mesh-8xv100"), Fabric.MIXED, 8)
+    assert "NCCL orders its own along NVLinks" in note
+
+
 def test_an_ordinary_machine_needs_no_note() -> None:
     assert assumed.notes(topology("two-flat-gen5-switches"), Fabric.PCIE, 8) == ()
     assert assumed.notes(topology("four-switches-16gpu"), Fabric.PCIE, 9) == ()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from collbench.algorithms.base import known_systems, registry
 from collbench.algorithms.predictions import Forecast
 from collbench.doctor import rows as doctor_rows
 from collbench.doctor.described import Described
@@ -48,10 +49,9 @@ def diagnose(forecast: Forecast) -> Diagnosis:
     if not arch:
         return Diagnosis({}, None, (), "The doctor was not asked: no compute capability is known of these GPUs.")
     machine = _machine(forecast, arch)
-    rows = [
-        row for row in doctor_rows(machine)
-        if row["collective"] == str(forecast.collective) and row["family"] not in {"host", "gloo"}
-    ]  # fmt: skip
+    devices = {one.name: one.device for one in (*registry().values(), *known_systems().values())}
+    wanted = str(forecast.collective)
+    rows = [row for row in doctor_rows(machine) if row["collective"] == wanted and devices[row["algorithm"]] != "cpu"]
     software = ", ".join(f"{name} {version}" for name, version in RELEASES.items())
     return Diagnosis(
         {row["algorithm"]: row["verdict"] for row in rows}, _table(rows),

@@ -175,12 +175,12 @@ def _worth(forecast: Forecast, sizes: Sequence[int]) -> dict[str, Any] | None:
 
 
 def _left_out(forecast: Forecast) -> list[tuple[str, str]]:
-    """What is not predicted, and why; other collectives go without saying."""
-    return [
-        (clean(name), public(reason))
-        for name, reason in sorted(forecast.left_out.items())
-        if not reason.startswith("another collective")
-    ]
+    """What is not predicted, by reason; other collectives go without saying."""
+    found: dict[str, list[str]] = {}
+    for name, reason in sorted(forecast.left_out.items()):
+        if not reason.startswith("another collective"):
+            found.setdefault(public(reason), []).append(clean(name))
+    return [(", ".join(names), reason) for reason, names in found.items()]
 
 
 def _data(made: Cast) -> dict[str, Any]:

@@ -57,7 +57,7 @@ svg.cbt .l.hot{stroke:var(--cbt-hot);stroke-width:7px}
 
 STYLE = (
     f"svg.cbt{{color-scheme:light dark;{_variables(_LIGHT)}}}"
-    f"@media (prefers-color-scheme:dark){{svg.cbt{{{_variables(_DARK)}}}}}"
+    f"@media screen and (prefers-color-scheme:dark){{svg.cbt{{{_variables(_DARK)}}}}}"
     f'[data-theme="light"] svg.cbt{{{_variables(_LIGHT)}}}[data-theme="dark"] svg.cbt{{{_variables(_DARK)}}}'
     + _RULES.replace("\n", "")
 )

@@ -1,5 +1,6 @@
 """Every kind of page in a browser, light, dark, small and wide: a run on GPUs, a forecast, a gate, and the gallery."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,15 @@ def test_it_fits_asks_for_nothing_and_axe_finds_nothing_serious(
     assert browser.violations() == []
     assert browser.messages == []
     assert set(browser.requests) == {page.as_uri()}
+
+
+def test_it_fits_on_paper_in_dark_ink(browser: "Browser", page: Path) -> None:
+    """A4 less its margins is 688 pixels wide; the picture of the machine is light there, whatever the reader likes."""
+    browser.open(page, width=688, dark=True, media="print")
+    inks = browser.run("return [...document.querySelectorAll('svg.cbt text.n')].map(e => getComputedStyle(e).fill)")
+
+    assert browser.sticking_out() == []
+    assert all(sum(map(int, re.findall(r"\d+", ink))) < 3 * 96 for ink in inks)
 
 
 @pytest.mark.parametrize("path", GALLERY, ids=[path.stem for path in GALLERY])

@@ -238,7 +238,7 @@ def test_it_is_accessible_and_fits_both_schemes() -> None:
     root = parse(text)
     assert root.get("role") == "img"
     assert root.get("aria-label") == "2 GPUs: 2 GPUs, 1 switch, 1 socket · 1 group of 2"
-    assert "prefers-color-scheme:dark" in text
+    assert "@media screen and (prefers-color-scheme:dark)" in text
     for group in root.iter(f"{SVG}g"):
         assert group.get("transform") or group.find(f"{SVG}title") is not None
 

@@ -14,6 +14,8 @@ from collbench.units import format_bytes, format_us
 
 __all__ = ["curves", "terms"]
 
+_MOST_BARS = 11
+
 
 def curves(made: Cast, styles: Styles) -> list[Drawn]:
     """First who is the fastest somewhere, beside NCCL, with intervals; then every curve without them."""
@@ -76,11 +78,14 @@ def _table(panel: Panel, shown: Sequence[Series]) -> Table:
 
 
 def terms(made: Cast, styles: Styles) -> list[Drawn]:
-    """The fastest curves at a token's and a verify step's size, split into terms."""
+    """The fastest curves at a token's and a verify step's size, and NCCL's best, split into terms."""
+    other = usual(made.answer)
     found = []
     for size in dict.fromkeys(nearest(made.every.sizes, wanted) for wanted in STEP_BYTES):
         there = [(one, point) for one in made.every.series if (point := one.at(size))]
-        ranked = sorted(there, key=lambda pair: pair[1].p50_us)[: figure.MOST_CURVES]
+        ranked = sorted(there, key=lambda pair: pair[1].p50_us)
+        first, rest = ranked[:_MOST_BARS], ranked[_MOST_BARS:]
+        ranked = [*first, *(pair for pair in rest if pair[0] is other)]
         bars = [(_short(one.name), made.predictions[point.cell_id]) for one, point in ranked]
         title = f"{format_bytes(size)}, {made.every.title}"
         found.append(predicted_reasons(title, bars, styles, f"why{size}-"))

@@ -76,8 +76,8 @@
       return row;
     }));
     const missing = known.length - lines.length;
-    note.textContent = `Messages of ${size} bytes.` + (missing ? ` ${missing} without a time: no measured size on both sides.` : "") +
-      " Sizes that were not measured are taken as linear between their neighbours.";
+    note.textContent = `Messages of ${size} bytes.` + (missing ? ` ${missing} without a time: no size of the curve on both sides.` : "") +
+      " Between the sizes of a curve time is taken as linear in the bytes; intervals are left out.";
   };
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", show);

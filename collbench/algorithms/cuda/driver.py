@@ -49,7 +49,8 @@ def call(name: str, *values: Any) -> Any:  # noqa: ANN401 - whatever the driver 
 
 def handle_bytes(pointer: int) -> bytes:
     """The IPC handle of the allocation that starts at a device address."""
-    return ctypes.string_at(call("cuIpcGetMemHandle", pointer).getPtr(), IPC_HANDLE_BYTES)
+    handle = call("cuIpcGetMemHandle", pointer)  # it owns the bytes that its address is of: a name keeps it until then
+    return ctypes.string_at(handle.getPtr(), IPC_HANDLE_BYTES)
 
 
 def handle_from(data: bytes) -> Any:  # noqa: ANN401 - a CUipcMemHandle

@@ -29,6 +29,8 @@ GROUP_DEADLINE_S = 30.0
 GRACE_S = 2.0
 """After one rank has failed, the others get this long to report on their own before the group is ended."""
 
+_MOMENT_S = 0.02
+
 _LOG_TAIL = 2000
 
 
@@ -193,12 +195,17 @@ class WorkerGroup:
         return ""
 
     def close(self, timeout_s: float = GRACE_S) -> None:
-        """Ask the workers to leave, end those that do not within `timeout_s`, remove the group's folder."""
+        """Ask the workers to leave, end those that do not within `timeout_s`, remove the group's folder.
+
+        Their exchanges are served meanwhile: ranks that share memory of a GPU meet before they free it.
+        """
         self._broadcast({"op": "close"})
-        deadline = time.monotonic() + timeout_s
-        for pid in self._pids:
-            self._server.exit_code(pid, max(0.0, deadline - time.monotonic()))
+        _Conversation(self, timeout_s).see_off()
         self.kill()
+
+    def running(self) -> bool:
+        """Whether a worker has not ended yet."""
+        return any(self._server.exit_code(pid, 0.0) is None for pid in self._pids)
 
     def kill(self) -> None:
         """End the workers at once and remove the group's folder."""
@@ -236,6 +243,18 @@ class _Conversation:
                 self._wait(selector)
         return [self._answers[rank] for rank in range(len(self._channels))]
 
+    def see_off(self) -> None:
+        """Serve exchanges until all workers have ended or the deadline has passed."""
+        with selectors.DefaultSelector() as selector:
+            for rank, channel in enumerate(self._channels):
+                selector.register(channel.fileno(), selectors.EVENT_READ, rank)
+            while self._group.running() and time.monotonic() < self._deadline:
+                for key, _ in selector.select(_MOMENT_S) if selector.get_map() else ():
+                    try:
+                        self._heed(int(key.data), self._channels[int(key.data)].receive())
+                    except (EOFError, OSError, ValueError):  # it has left, or was ended within a word
+                        selector.unregister(key.fileobj)
+
     def _wait(self, selector: selectors.BaseSelector) -> None:
         events = selector.select(max(0.0, self._deadline - time.monotonic()))
         if not events:
@@ -248,6 +267,9 @@ class _Conversation:
             message = self._channels[rank].receive()
         except EOFError:
             raise GroupFailure("crashed", self._group.death(rank)) from None
+        self._heed(rank, message)
+
+    def _heed(self, rank: int, message: dict[str, Any]) -> None:
         if "phase" in message:
             self._phase[rank] = str(message["phase"])
         elif "exchange" in message:

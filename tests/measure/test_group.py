@@ -131,3 +131,51 @@ def test_multicast_stays_off_whatever_the_user_set() -> None:
     assert passed["NCCL_NVLS_ENABLE"] == "0"
     assert passed["TORCH_SYMM_MEM_DISABLE_MULTICAST"] == "1"
     assert passed["NVSHMEM_DISABLE_NVLS"] == "1"
+
+
+class Meeting:
+    """A bench whose ranks meet once more when they leave, as those do that share memory of a GPU."""
+
+    def __init__(self, ranks: Any, spec: dict[str, Any]) -> None:
+        self.ranks, self.mark = ranks, Path(spec["mark"])
+
+    def answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        if command["op"] == "leave" and self.ranks.rank == 1:
+            os._exit(3)
+        return {}
+
+    def close(self) -> None:
+        self.ranks.barrier()
+        (self.mark / str(self.ranks.rank)).touch()
+
+
+def meeting(folder: Path, ranks: int) -> tuple[ForkServer, WorkerGroup]:
+    """A group of them; the server finds this module by its folder."""
+    server = ForkServer(
+        (), {**worker_environment(), "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[2]}"}
+    )
+    (folder / "group").mkdir()
+    return server, start(server, folder / "group", ranks, bench="test_group:Meeting", mark=str(folder))
+
+
+def test_ranks_that_leave_may_meet_once_more(tmp_path: Path) -> None:
+    """Both come through, and nobody is ended by force after a grace period."""
+    server, group = meeting(tmp_path, 2)
+    with server:
+        group.run({"op": "stay"}, 20)
+        pids, begin = group.pids, time.monotonic()
+        group.close()
+        assert time.monotonic() - begin < 1.5
+        assert [server.exit_code(pid, 0.0) for pid in pids] == [0, 0]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["0", "1"]
+
+
+def test_a_rank_that_waits_for_one_that_is_gone_is_ended(tmp_path: Path) -> None:
+    server, group = meeting(tmp_path, 2)
+    with server:
+        with pytest.raises(GroupFailure):
+            group.run({"op": "leave"}, 20)
+        begin = time.monotonic()
+        group.close(0.5)
+        assert time.monotonic() - begin < 5
+    assert [path for path in tmp_path.iterdir() if path.is_file()] == []

@@ -38,6 +38,10 @@ _EPOCHS, _TURN_BITS = 8192, 19  # more than the rounds of a launch in which rank
 _SHORT, _LONG = 20, 220  # kernels of the two captured chains
 
 
+class _HeardError(TimeoutError):
+    """A peer gave up; it says itself for whom it waited."""
+
+
 class CudaProbes:
     """The bench of one rank; `answer` takes `{"op": "probe", "task": ..., "turn": ...}`."""
 
@@ -66,7 +70,7 @@ class CudaProbes:
             with torch.cuda.stream(self._stream):
                 return {"answer": self._run(torch, task)}
         except Exception as error:  # noqa: BLE001 - whatever it was becomes the probe's status and reason
-            return failure_of(error)
+            return {**failure_of(error), "heard": isinstance(error, _HeardError)}
 
     def _open(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
         ranks = self._ranks
@@ -161,7 +165,7 @@ class CudaProbes:
         if result.missing is not None:
             raise TimeoutError(f"rank {self._ranks.rank} waited 2 s for rank {result.missing} in {what}")
         if gave_up:
-            raise TimeoutError(f"rank {gave_up - 1} gave up waiting in {what}")
+            raise _HeardError(f"rank {gave_up - 1} gave up waiting in {what}")
         return result
 
     def _timed(self, torch: Any, op: Op, steps: int = 1, threads: int = 1, **fields: int) -> list[float]:  # noqa: ANN401 - the module

@@ -23,8 +23,8 @@ _MOST_S = 20.0
 _SHARE, _LEAST_S = 0.2, 1.0
 """Part of a sweep's budget that is kept for them, and what is too little to begin."""
 
-_TIMEOUT_S = 15.0
-"""Longest time for one probe: its kernels give up waiting after 2 s."""
+_TIMEOUT_S = 30.0
+"""Longest time for one probe; the first makes contexts. Its kernels give up waiting after 2 s."""
 
 _GONE = frozenset({Status.HUNG, Status.CRASHED, Status.OUT_OF_MEMORY})
 Say = Callable[[str], None]

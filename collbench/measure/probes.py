@@ -118,6 +118,7 @@ def fold(task: Task, answers: Sequence[Mapping[str, Any]]) -> Probe:
     a litmus counts violations.
     """
     failed = [(rank, a) for rank, a in enumerate(answers) if a.get("failed") and a["failed"] != "peer"]
+    failed.sort(key=lambda one: bool(one[1].get("heard")))  # who waited says for whom; the others only heard of it
     for status in _RANK:
         told = next(((rank, a) for rank, a in failed if a["failed"] == status), None)
         if told is not None:

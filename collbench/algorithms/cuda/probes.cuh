@@ -123,18 +123,23 @@ DI void probe_store(const ProbeArgs& a, u32 block) {
   }
 }
 
+// The reader says that it is there, and at the end that it has looked: a writer that went on would write over messages
+// that nobody has seen yet, which looks as if they had been overtaken.
 DI void message_writer(const ProbeArgs& a) {
-  const u64 there = a.base[a.peer];
+  const u64 there = a.base[a.peer], said = a.base[a.rank] + AT_FLAG + a.peer * LINE;
+  if (!wait_for(a, said, a.epoch + 1, a.peer)) return;
   for (u32 i = 0; i < a.rounds; ++i) {
     const u64 value = a.epoch + i + 1;
     put_vec(there + AT_LITMUS + (u64)i * MESSAGE, Vec{{(u32)value, (u32)value, (u32)value, (u32)value}});
     if (a.fenced) fence_system();
     put_u64(there + AT_FLAG + a.rank * LINE, value);
   }
+  wait_for(a, said, a.epoch + a.rounds, a.peer);
 }
 
 DI void message_reader(const ProbeArgs& a) {
-  const u64 here = a.base[a.rank];
+  const u64 here = a.base[a.rank], says = a.base[a.peer] + AT_FLAG + a.rank * LINE;
+  put_u64(says, a.epoch + 1);
   u64 seen = a.epoch, violations = 0, looks = 0;
   while (seen < a.epoch + a.rounds) {
     if (!wait_for(a, here + AT_FLAG + a.peer * LINE, seen + 1, a.peer)) return;
@@ -145,6 +150,7 @@ DI void message_reader(const ProbeArgs& a) {
     violations += v.w[0] != want || v.w[1] != want || v.w[2] != want || v.w[3] != want;
     ++looks;
   }
+  put_u64(says, a.epoch + a.rounds);
   put_u64(result_at(a, VIOLATIONS), violations), put_u64(result_at(a, LOOKS), looks);
 }
 

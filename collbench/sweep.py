@@ -160,9 +160,9 @@ def _of_collective(known: "Mapping[str, Algorithm]", collective: str) -> "dict[s
 
 
 def _default_words(known: "Mapping[str, Algorithm]", gpus: int) -> str:
-    """Those that fit the machine; where there are none, all, so that their rows say why."""
+    """Those that fit the machine and need no other model; where there are none, all, so that their rows say why."""
     device = "cuda" if gpus else "cpu"
-    fitting = [name for name, algorithm in known.items() if algorithm.device == device]
+    fitting = [name for name, algorithm in known.items() if algorithm.device == device and algorithm.batch == 1]
     return ",".join(fitting or known)
 
 

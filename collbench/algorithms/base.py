@@ -19,9 +19,11 @@ __all__ = ["Algorithm", "Proof", "Ranks", "Runner", "known_systems", "registry",
 _MODULES = (
     "one_stage", "two_stage", "push", "islands", "staged_ring", "push_collectives", "auto", "vllm",
     "flashinfer", "nccl", "symmetric_memory", "gloo", "host", "host_exchange",
+    "nccl_symmetric", "nccl_per_call", "all_to_all",
+    "coalesced",
 )  # fmt: skip
 _SYSTEMS = (
-    "vllm_gated", "sglang", "flashinfer_fusion", "nccl_symmetric", "mscclpp", "b12x", "expert_parallel", "coalesced",
+    "vllm_gated", "sglang", "flashinfer_fusion", "mscclpp", "b12x", "expert_parallel",
 )  # fmt: skip
 _GROUP = "collbench.algorithms"
 
@@ -124,8 +126,9 @@ class Algorithm:
     `imports` names the modules that the fork server imports before it forks (never one that touches CUDA at import).
     `environment` gives the variables that its workers need on this machine. `max_calls` caps the calls of a chained
     sample; `variant` goes into its cells' names and tells copies of one record apart (library version, settings), and
-    `preload` is a library that its workers load before any other. `cost_us` estimates one call,
-    from which the plan pins the length of chains: it need only be right within a factor of 5.
+    `preload` is a library that its workers load before any other. `batch` calls share one launch: a sample's calls are
+    rounded up to a multiple of it, `traffic` is that of all of them, and times are per call all the same. `cost_us`
+    estimates one call, from which the plan pins the length of chains: it need only be right within a factor of 5.
     """
 
     name: str
@@ -143,6 +146,7 @@ class Algorithm:
     max_calls: int = 122
     variant: str = ""
     preload: str = ""
+    batch: int = 1
     cost_us: Callable[[Call, Machine], float] = _any_cost
 
     def load_runner(self) -> type[Runner]:

@@ -1,41 +1,71 @@
-"""Several all-reduces in one launch: grouped by NCCL, or copied into one flat message.
+"""Fewer, larger: k all-reduces that need nothing of each other in one, so that a step makes 122/k calls instead of 122.
 
-torch groups calls of one operation and type (`_coalescing_manager`); NCCL uses no symmetric LL kernel in a group.
+A decode step's all-reduces depend on each other, so only a change of the model joins them (attention and feed-forward
+side by side, as in PaLM: k = 2). What that would save is the difference per call between these rows and those of the
+algorithm that they are made of, times 122:
+
+- joined: the k messages lie behind each other in memory, and one call takes them all; the most that can be saved;
+- bucket: they are copied into one message and back, for models whose tensors lie apart;
+- grouped, coalesced: NCCL's group and torch's `all_reduce_coalesced`, k calls in one launch.
+
+All times are per message. `batch` is k: a sample's calls are rounded up to a multiple of it.
 """
 
-from collbench.algorithms.cuda_support import refuse
-from collbench.algorithms.known_system import Check, nccl_sharing, system
-from collbench.contention.traffic import Schedule, ring
+from dataclasses import replace
+from functools import partial
+
+from collbench.algorithms import auto, gloo, host, nccl, push
+from collbench.algorithms.base import Algorithm
+from collbench.contention.traffic import Schedule
 from collbench.results.records import Call, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["ALGORITHMS", "BATCHES"]
 
-_SOURCE = "torch 2.14 distributed_c10d._coalescing_manager; NCCL 2.30.7 enqueue.cc"
-_DTYPES = ("float32", "float16", "bfloat16", "int32")
+BATCHES = (2, 8)
+"""Two of one layer, and as many as a batch of independent requests could have."""
 
-
-def _torch(machine: Machine, call: Call) -> Support | None:
-    return refuse(machine, call, _DTYPES)
-
-
-_CHECKS: tuple[Check, ...] = (_torch, nccl_sharing)
+_OFFERED = (*host.ALGORITHMS, *gloo.ALGORITHMS, *nccl.ALGORITHMS, *push.ALGORITHMS, *auto.ALGORITHMS)
+_BASES = {algorithm.name: algorithm for algorithm in _OFFERED}
+_JOINED = ("host_one_stage_push", "host_two_stage", "gloo", "nccl_ring_ll", "nccl_auto", "push", "auto")
+_BUCKETS = ("host_two_stage", "gloo", "nccl_ring_ll")
 
 
-def _ring(call: Call, topology: Topology) -> Schedule:
-    del topology
-    return ring(call, wire_factor=2.0, protocol="LL")
+def _joined(call: Call, batch: int) -> Call:
+    return replace(call, bytes=call.bytes * batch)
 
 
-ALGORITHMS = (
-    system(
-        "nccl_grouped", "k all-reduces in one group: one launch, k times the bytes", "https://github.com/NVIDIA/nccl",
-        _CHECKS, Support.yes("where no call needs the result of the one before", _SOURCE), _ring, family="coalesced",
-    ),
-    system(
-        "flat_bucket", "k messages copied into one, one all-reduce, views back", "https://github.com/pytorch/pytorch",
-        _CHECKS, Support.yes("two copies more than a group", _SOURCE), _ring, family="coalesced",
-    ),
+def _support(base: Algorithm, batch: int, machine: Machine, call: Call) -> Support:
+    return base.support(machine, _joined(call, batch))
+
+
+def _traffic(base: Algorithm, batch: int, call: Call, topology: Topology) -> Schedule:
+    """Of all k messages at once."""
+    return base.traffic(_joined(call, batch), topology)
+
+
+def _cost_us(base: Algorithm, batch: int, call: Call, machine: Machine) -> float:
+    return base.cost_us(_joined(call, batch), machine) / batch
+
+
+def _batched(base: Algorithm, how: str, batch: int, summary: str, name: str = "") -> Algorithm:
+    return replace(
+        base, name=name or f"{base.name}_{how}_{batch}", summary=summary, family="coalesced", batch=batch,
+        runner=f"collbench.algorithms.batch_runner:{base.name}__{how}__{batch}",
+        support=partial(_support, base, batch), traffic=partial(_traffic, base, batch),
+        cost_us=partial(_cost_us, base, batch),
+    )  # fmt: skip
+
+
+ALGORITHMS = tuple(
+    [_batched(_BASES[name], "joined", k, f"{name} on {k} messages that lie behind each other")
+     for name in _JOINED for k in BATCHES]
+    + [_batched(_BASES[name], "bucket", k, f"{k} messages copied into one, {name}, copied back")
+       for name in _BUCKETS for k in BATCHES]
+    + [_batched(_BASES["nccl_auto"], "grouped", k, f"{k} all-reduces in one NCCL group", f"nccl_grouped_{k}")
+       for k in BATCHES]
+    + [_batched(_BASES["gloo"], "coalesced", k, f"torch's all_reduce_coalesced of {k} tensors over gloo")
+       for k in BATCHES]
 )  # fmt: skip
-"""Batches; a decode step's all-reduces depend on each other, so only independent ones may be joined."""
+"""NCCL uses none of its symmetric kernels in a group (2.30.7, enqueue.cc)."""

@@ -21,5 +21,5 @@ def floors_of(run: Run) -> Mapping[str, float]:
             limit = floor(
                 schedule, machine.topology, run.fabric, cell.mode, ranks=run.world_size, device=algorithm.device
             )
-            found[cell.cell_id] = limit.us
+            found[cell.cell_id] = limit.us / algorithm.batch
     return found

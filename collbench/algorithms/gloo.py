@@ -6,7 +6,7 @@ from collbench.results.records import DTYPE_BYTES, Call, Collective, Mode, Suppo
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["ALGORITHMS", "cost_us", "environment"]
 
 _MAX_CALLS = 8
 """8 ranks on 2 cores take 16 ms a call: a chain of 122 would take 2 s a sample."""
@@ -31,12 +31,12 @@ def _support(machine: Machine, call: Call) -> Support:
     return Support.yes()
 
 
-def _environment(machine: Machine) -> dict[str, str]:
+def environment(machine: Machine) -> dict[str, str]:
     """Ranks of one host meet on the loopback: a host name that resolves is not needed, and nobody else can connect."""
     return {"GLOO_SOCKET_IFNAME": "lo"} if machine.hosts == 1 else {}
 
 
-def _cost_us(call: Call, machine: Machine) -> float:
+def cost_us(call: Call, machine: Machine) -> float:
     """400 us with 2 ranks and 16 to 30 ms with 8 on 2 cores, where ranks wait for each other's time slices."""
     del machine
     waiting = 400.0 if call.world_size <= 2 else 250.0 * call.world_size**2  # noqa: PLR2004 - a core for each of 2
@@ -56,8 +56,8 @@ ALGORITHMS = (
         device="cpu",
         modes=(Mode.EAGER,),
         imports=("torch", "torch.distributed"),
-        environment=_environment,
+        environment=environment,
         max_calls=_MAX_CALLS,
-        cost_us=_cost_us,
+        cost_us=cost_us,
     ),
 )

@@ -15,7 +15,7 @@ from collbench.results.records import Call, Collective, Fabric, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS", "DTYPES", "MULTI_RANK_SINCE", "WIRE_FACTOR"]
+__all__ = ["ALGORITHMS", "DTYPES", "MULTI_RANK_SINCE", "WIRE_FACTOR", "cost_us", "environment"]
 
 DTYPES = ("float32", "float16", "bfloat16", "int32")
 
@@ -64,7 +64,7 @@ def _support_ll128(machine: Machine, version: tuple[int, ...]) -> Support:
     return Support.unknown(reason, "use nccl_ring_ll", "NCCL issue 786, pull request 2036")
 
 
-def _environment(algorithm: str, protocol: str, machine: Machine) -> dict[str, str]:
+def environment(algorithm: str, protocol: str, machine: Machine) -> dict[str, str]:
     """Variables of the workers. NVLink multicast stays off in every environment that the suite builds."""
     variables = {
         "NCCL_DEBUG": "INFO",
@@ -87,7 +87,7 @@ def _traffic(algorithm: str, protocol: str, call: Call, topology: Topology) -> S
     return build(call, wire_factor=WIRE_FACTOR[protocol], protocol=protocol)
 
 
-def _cost_us(protocol: str, call: Call, machine: Machine) -> float:
+def cost_us(protocol: str, call: Call, machine: Machine) -> float:
     """NCCL's own constants (base and per hop, PCIe) and 10 GB/s; on a shared GPU the same within a factor of 3."""
     del machine
     base, hop = {"LL": (6.6, 1.0), "LL128": (14.0, 2.5), "Simple": (8.4, 5.7)}[protocol]
@@ -103,8 +103,8 @@ def _algorithm(algorithm: str, protocol: str) -> Algorithm:
         collective=Collective.ALL_REDUCE, summary=summary, reference=_REFERENCE,
         traffic=partial(_traffic, named, protocol), support=support,
         runner=f"collbench.algorithms.nccl_runner:{algorithm + protocol if algorithm else 'Auto'}", family="nccl",
-        imports=("torch", "torch.distributed"), environment=partial(_environment, algorithm, protocol),
-        cost_us=partial(_cost_us, protocol),
+        imports=("torch", "torch.distributed"), environment=partial(environment, algorithm, protocol),
+        cost_us=partial(cost_us, protocol),
     )  # fmt: skip
 
 

@@ -51,6 +51,11 @@ class NcclLibrary:
         self._library.ncclGetVersion(ctypes.byref(code))
         self.version = _version(code.value)
 
+    @property
+    def handle(self) -> Any:  # noqa: ANN401 - ctypes.CDLL, or a test's
+        """The library itself, for entry points that not every release has."""
+        return self._library
+
     @classmethod
     def loaded(cls) -> "NcclLibrary":
         """The library in this process.

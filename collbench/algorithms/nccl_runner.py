@@ -8,11 +8,15 @@ from typing import Any, ClassVar, Self
 from collbench.algorithms.base import Proof, Ranks, Runner
 from collbench.algorithms.cuda_buffers import make_slots, stride_of, wait_event
 from collbench.algorithms.kernel_nodes import KernelNode, capture_kernels
+from collbench.algorithms.nccl_calls import NcclCalls, missing
 from collbench.algorithms.nccl_library import DebugLog, NcclLibrary
 from collbench.algorithms.nccl_log import Choice, NcclLog, parse
 from collbench.results.records import Call
 
-__all__ = ["Auto", "RingLL", "RingLL128", "RingSimple", "TreeLL", "TreeLL128", "TreeSimple", "judge"]
+__all__ = [
+    "Auto", "NcclRunner", "RingLL", "RingLL128", "RingSimple", "TreeLL", "TreeLL128", "TreeSimple", "judge",
+    "start_log",
+]  # fmt: skip
 
 _THREADS = 640
 """Most threads of a block of NCCL's collectives (LL128 and tree), until the kernel itself has been asked."""
@@ -30,6 +34,11 @@ class NcclRunner(Runner):
     """All slots in two allocations, one call per launch; `wanted` is what the algorithm's name promises."""
 
     wanted: ClassVar[tuple[str, str]] = ("", "")
+    logged: ClassVar[str] = "AllReduce"
+    """The collective's name in NCCL's log."""
+    described: ClassVar[str] = "ncclAllReduce out of place,"
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Entry points without which it cannot run: there is no other way through torch.distributed."""
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         super().__init__(ranks, call, slots)
@@ -47,7 +56,7 @@ class NcclRunner(Runner):
 
         torch.cuda.set_device(self.ranks.device)
         self._current_stream = torch.cuda.current_stream
-        log = _start_log()
+        log = start_log()
         try:
             group = self.ranks.process_group("nccl")
             self._allocate(torch)
@@ -56,6 +65,7 @@ class NcclRunner(Runner):
             if self._library is not None:
                 log.resume(self._library)
             self._call_of_this_size(torch)
+            self._ask_for_an_estimate()
         except torch.distributed.DistBackendError as error:
             raise _explained(error, log) from error
         self._read_kernels()
@@ -82,25 +92,38 @@ class NcclRunner(Runner):
             RuntimeError: NCCL refused the call.
         """
         if self._library is not None:
-            self._library.all_reduce(self._bound[i], self._current_stream().cuda_stream)
+            self._enqueue(i, self._current_stream().cuda_stream)
             return
         import torch.distributed as dist
 
         self._y[i].copy_(self._x[i])
         dist.all_reduce(self._y[i])
 
+    def _bound_call(self, library: NcclLibrary, communicator: int, i: int) -> tuple[Any, ...]:
+        """Slot i's call, converted once; what `_enqueue` passes on."""
+        x, y = self._x[i].data_ptr(), self._y[i].data_ptr()
+        return library.bind(x, y, self.call.count, self.call.dtype, communicator)
+
+    def _enqueue(self, i: int, stream: int) -> None:
+        """Enqueue slot i's bound call."""
+        assert self._library is not None  # noqa: S101 - asked before; says so to the type checker
+        self._library.all_reduce(self._bound[i], stream)
+
     def proof(self) -> Proof:
         """What NCCL's log says of calls of this size: rank 0's word, the only rank that logs choices, on every rank."""
-        log = parse(_start_log().text())
-        own = log.choice("AllReduce", self.call.bytes)
+        log = parse(start_log().text())
+        own = log.choice(self.logged, self.call.bytes)
         told = self.ranks.exchange([own.algorithm, own.protocol, own.channels] if own else None)
         first = next((choice for choice in told if choice), None)
         choice = Choice(str(first[0]), str(first[1]), channels=first[2]) if first else None
         evidence = {**log.evidence(), **_choice_evidence(choice), **self._notes}
         evidence["kernel"] = "; ".join(kernel.text for kernel in self.kernels) or evidence.get("kernel", "not read")
-        if self._library is None or not _start_log().quiet(self._library):
+        if self._library is None or not start_log().quiet(self._library):
             evidence["log"] = "NCCL logs one line per eager call on rank 0 while times are taken"
-        return Proof(judge(self.wanted, choice, self.kernels, log), evidence)
+        return Proof(self._judge(choice, log), evidence)
+
+    def _judge(self, choice: Choice | None, log: NcclLog) -> str:
+        return judge(self.wanted, choice, self.kernels, log)
 
     def _allocate(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
         dtype, call = getattr(torch, self.call.dtype), self.call
@@ -128,21 +151,34 @@ class NcclRunner(Runner):
             backend = group._get_backend(torch.device(self.ranks.device))  # noqa: SLF001 - no public way to it
             communicator = int(backend._comm_ptr())  # noqa: SLF001 - since torch 2.8; its absence is handled below
             library = NcclLibrary.loaded()
-            bound = [
-                library.bind(x.data_ptr(), y.data_ptr(), self.call.count, self.call.dtype, communicator)
-                for x, y in zip(self._x, self._y, strict=True)
-            ]
             problem = "" if communicator else "torch.distributed shows no communicator"
+            problem = problem or missing(library, self.needs)
+            bound = [] if problem else [self._bound_call(library, communicator, i) for i in range(self.slots)]
         except (AttributeError, OSError, RuntimeError, TypeError) as error:
             problem = f"{type(error).__name__}: {error}"
         problems = [str(text) for text in self.ranks.exchange(problem)]
         if any(problems):
             reason = next(text for text in problems if text)
+            if self.needs:
+                raise NotImplementedError(reason)
             self._notes["call"] = f"torch.distributed.all_reduce in place, behind a copy kernel ({reason})"
             return
         self._library, self._bound = library, bound
-        self._notes["call"] = "ncclAllReduce out of place, on torch.distributed's communicator"
+        self._notes["call"] = f"{self.described} on torch.distributed's communicator"
         self._notes["nccl_library"] = ".".join(map(str, library.version))
+
+    def _ask_for_an_estimate(self) -> None:
+        """NCCL's own estimate of a call, for the record; a library that has none or fails at it changes nothing."""
+        if self._library is None:
+            return
+        stream = self._current_stream().cuda_stream
+        try:
+            found = NcclCalls(self._library).estimate_us(lambda: self._enqueue(0, stream))
+        except (RuntimeError, OSError, AttributeError) as error:
+            self._notes["nccl_estimate"] = f"not given: {str(error)[:200]}"
+            return
+        if found is not None:
+            self._notes["nccl_estimate_us"] = f"{found:.3f}"
 
     def _read_kernels(self) -> None:
         self.threads, self.blocks = _THREADS, int(os.environ.get("NCCL_MAX_CTAS", _DEFAULT_BLOCKS))
@@ -197,7 +233,8 @@ def _choice_evidence(choice: Choice | None) -> dict[str, str]:
     return {"choice": choice.name, **used}
 
 
-def _start_log() -> DebugLog:
+def start_log() -> DebugLog:
+    """The process's log, begun at the first call: before NCCL logs its first line."""
     if not _log:
         _log.append(DebugLog())
     return _log[0]

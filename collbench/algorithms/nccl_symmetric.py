@@ -3,8 +3,13 @@
 Read in the sources of 2.27.3 to 2.30.7.
 """
 
-from collbench.algorithms.cuda_support import ranks_share_gpu, version_text
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from collbench.algorithms.cuda_support import ranks_share_gpu, refuse, version_text
 from collbench.algorithms.known_system import full_nvlink, is_assumed, nccl_sharing, needs_p2p, one_host, system
+from collbench.algorithms.nccl import DTYPES, cost_us, environment
 from collbench.contention.traffic import Move, Schedule, one_stage
 from collbench.results.records import Call, Support
 from collbench.topology.graph import Topology
@@ -46,11 +51,27 @@ def _push(call: Call, topology: Topology) -> Schedule:
     return one_stage(call, Move.PUSH, wire_factor=2.0, protocol="flag in every 8 bytes")
 
 
+def _torch(machine: Machine, call: Call) -> Support | None:
+    """Asked where the sweep would run it; of a described machine without a word on torch, NCCL alone is judged."""
+    said = "torch" in machine.software or not is_assumed(machine)
+    return refuse(machine, call, DTYPES) if said else None
+
+
+def _environment(machine: Machine) -> Mapping[str, str]:
+    """Windows need memory that NCCL maps itself."""
+    return {**environment("", "", machine), "NCCL_CUMEM_ENABLE": "1"}
+
+
+_SYSTEM = system(
+    "nccl_symmetric", "NCCL's symmetric kernels on registered windows", "https://github.com/NVIDIA/nccl",
+    (_torch, nccl_sharing, one_host, needs_p2p, _release),
+    Support.yes("for buffers registered as windows; vLLM: VLLM_USE_NCCL_SYMM_MEM=1", _SOURCE), _push, family="nccl",
+)  # fmt: skip
+
 ALGORITHMS = (
-    system(
-        "nccl_symmetric", "NCCL's one-shot LL on registered windows", "https://github.com/NVIDIA/nccl",
-        (nccl_sharing, one_host, needs_p2p, _release),
-        Support.yes("for buffers registered as windows; vLLM: VLLM_USE_NCCL_SYMM_MEM=1", _SOURCE), _push, family="nccl",
+    replace(
+        _SYSTEM, runner="collbench.algorithms.nccl_symmetric_runner:Symmetric", imports=("torch", "torch.distributed"),
+        environment=_environment, cost_us=partial(cost_us, "LL"),
     ),
 )  # fmt: skip
-"""The small-message kernel of the family."""
+"""The small-message kernel of the family; NCCL chooses among its symmetric kernels, and the evidence names the one."""

@@ -24,7 +24,13 @@ _SUMMING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 _OTHER = "another collective"
 _ON_PROCESSORS = "it runs on processors, whose scheduling the model does not know"
-_CHOOSING = ("nccl_auto", "auto")
+_NOT_FORESEEN = {
+    "nccl_auto": "what NCCL chooses is not modelled: see the forced rows",
+    "auto": "it times others and keeps the fastest: see their rows",
+    "torch_all_to_all_vdev": "how NVSHMEM moves its parts is not modelled",
+}
+_CHOOSING = tuple(_NOT_FORESEEN)
+_SEVERAL = "several calls in one, which only a change of the model can do: see advise"
 _USUAL_BYTES = 1 << 16  # a size that every algorithm takes that runs at all
 
 _MOST_RANKS = 256
@@ -101,10 +107,8 @@ class Forecast:
             return f"{_OTHER}: {algorithm.collective}"
         if algorithm.device != "cuda":
             return _ON_PROCESSORS
-        if algorithm.name == "nccl_auto":
-            return "what NCCL chooses is not modelled: see the forced rows"
-        if algorithm.name == "auto":
-            return "it times others and keeps the fastest: see their rows"
+        if reason := _NOT_FORESEEN.get(algorithm.name, _SEVERAL if algorithm.batch > 1 else ""):
+            return reason
         if foreign := assumed.why_foreign(algorithm, self.topology):
             return foreign
         support = self._support(algorithm, _USUAL_BYTES)
@@ -255,7 +259,9 @@ class _Predictor:
 
     def __call__(self, cell: Cell) -> Prediction | None:
         algorithm = self.known.get(cell.algorithm)
-        if algorithm is None or algorithm.device != "cuda" or algorithm.name in _CHOOSING or self.machine is None:
+        if algorithm is None or self.machine is None or algorithm.device != "cuda":
+            return None
+        if algorithm.name in _CHOOSING or algorithm.batch > 1:
             return None
         topology = self.machine.topology
         try:

@@ -187,7 +187,8 @@ def _sizes_of(options: Options, *, host: bool) -> list[int]:
 def _cells_of(options: Options, machine: Machine, algorithm: Algorithm, call: Call, skew: str = "") -> Iterable[Cell]:
     # an algorithm without any of the modes asked for still gets its row, which will say `unsupported`
     modes = [mode for mode in options.modes if mode in algorithm.modes] or list(options.modes[:1])
-    numbers = dict.fromkeys(min(k, _most_calls(machine, algorithm, call)) for k in options.calls)
+    most, batch = _most_calls(machine, algorithm, call), algorithm.batch
+    numbers = dict.fromkeys(-(-min(k, most) // batch) * batch for k in options.calls)
     variant = algorithm.variant
     return [Cell(algorithm.name, call, mode, k, variant, skew=skew) for k in numbers for mode in modes]
 

@@ -217,7 +217,7 @@ def _fusion(workload: Workload, steps: Iterable[Step]) -> dict[int, float]:
 
 
 def _coalescing(workload: Workload, times: Times, steps: Sequence[Step]) -> Iterable[Coalescing]:
-    """For the fastest algorithm of each batch: k calls in one, where the joined size has a time."""
+    """For the fastest algorithm of each batch: k calls in one, measured as such, or as a call of the joined size."""
     if len(workload.calls) != 1:
         return
     (calls,) = workload.calls
@@ -225,9 +225,11 @@ def _coalescing(workload: Workload, times: Times, steps: Sequence[Step]) -> Iter
         best = next(step for step in steps if step.batch == batch)
         size = workload.bytes_of(calls, batch)
         for k in _JOINED:
-            joined = times.at(best.algorithm, calls.collective, k * size)
-            if joined is not None:
-                saved = calls.count * (best.call_us[size] - joined.us / k)
+            measured = times.joined(best.algorithm, calls.collective, size, k)
+            larger = None if measured else times.at(best.algorithm, calls.collective, k * size)
+            each_us = measured.us if measured else larger.us / k if larger else None
+            if each_us is not None:
+                saved = calls.count * (best.call_us[size] - each_us)
                 yield Coalescing(batch, best.algorithm, k, saved)
 
 

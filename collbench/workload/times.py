@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from collbench.algorithms.base import Algorithm, known_systems, registry
+from collbench.algorithms.base import Algorithm, registry
 from collbench.algorithms.predictions import Forecast
 from collbench.errors import InvalidError
 from collbench.results.intervals import interval_of_medians
@@ -17,7 +17,6 @@ __all__ = ["CallTime", "ModelTimes", "RunTimes", "Times"]
 
 
 _CHOOSERS = {"auto", "nccl_auto"}
-_ANYWHERE = "nccl_all_to_all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,9 @@ class Times(Protocol):
     def at(self, algorithm: str, collective: Collective, size_bytes: int) -> CallTime | None:
         """Time of one call; None where there is nothing to say."""
 
+    def joined(self, algorithm: str, collective: Collective, size_bytes: int, batch: int) -> CallTime | None:
+        """Time per message of `batch` messages in one call, where that was measured."""
+
 
 class RunTimes:
     """Times of a run's `ok` cells: graph before eager, the longest chain before shorter ones, as a decode step runs.
@@ -73,13 +75,18 @@ class RunTimes:
         kept = _alike([cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad])
         if not kept:
             raise InvalidError("the run has no cell that ended ok: there is nothing to advise from")
+        self._joining = {name for name, algorithm in registry().items() if algorithm.batch > 1}
         self.launches = min(len(medians[cell.cell_id]) for cell in kept)
         self.mode = Mode.GRAPH if any(cell.mode is Mode.GRAPH for cell in kept) else Mode.EAGER
         self._curves = _curves([cell for cell in kept if cell.mode is self.mode], medians)
 
     def algorithms(self, collective: Collective) -> Sequence[str]:
-        """See `Times`."""
-        return [name for name, kind in self._curves if kind is collective]
+        """See `Times`; not those that join several calls, which no server can use as its model is."""
+        return [name for name, kind in self._curves if kind is collective and name not in self._joining]
+
+    def joined(self, algorithm: str, collective: Collective, size_bytes: int, batch: int) -> CallTime | None:
+        """See `Times`: from cells of the algorithm `NAME_joined_K`."""
+        return self.at(f"{algorithm}_joined_{batch}", collective, size_bytes)
 
     def curve(self, algorithm: str, collective: Collective) -> Mapping[int, CallTime]:
         """Measured times by size, ascending."""
@@ -156,12 +163,17 @@ class ModelTimes:
 
     def _forecast(self, collective: Collective) -> Forecast:
         if collective not in self._forecasts:
-            every = [*registry().values(), *known_systems().values()]
+            every = list(registry().values())
             chosen = [a for a in every if _predictable(a) and a.collective is collective]
             self._forecasts[collective] = Forecast(
                 self._topology, ranks=self._ranks, collective=collective, algorithms=chosen or [every[0]]
             )
         return self._forecasts[collective]
+
+    def joined(self, algorithm: str, collective: Collective, size_bytes: int, batch: int) -> CallTime | None:
+        """See `Times`: the model knows a joined call as a larger one."""
+        del algorithm, collective, size_bytes, batch
+        return None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -184,7 +196,5 @@ class ModelTimes:
 
 
 def _predictable(algorithm: Algorithm) -> bool:
-    """Not what chooses among others; of systems without a runner, the one that runs on every fabric."""
-    if not algorithm.runner:
-        return algorithm.name == _ANYWHERE
-    return algorithm.name not in _CHOOSERS
+    """What collbench can run and a server could use: not what chooses among others, nor what needs another model."""
+    return bool(algorithm.runner) and algorithm.name not in _CHOOSERS and algorithm.batch == 1

@@ -169,7 +169,7 @@ def test_ranks_that_share_a_gpu() -> None:
         return verdicts(dataclasses.replace(machine, ranks=8, share_gpu=True, fabric=Fabric.SHARED_GPU))
 
     old, new = seen("2.28.9"), seen("2.30.7")
-    for name in ("nccl_ring_ll", "nccl_all_to_all", "nccl_grouped"):
+    for name in ("nccl_ring_ll", "nccl_all_to_all", "nccl_grouped_2"):
         assert (old[name]["verdict"], new[name]["verdict"]) == ("does_not_run", "runs"), name
     assert new["vllm_custom_all_reduce"]["verdict"] == "does_not_run"
     assert {new[name]["verdict"] for name in ("mscclpp_packet", "nccl_symmetric")} == {"unknown"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.errors import InvalidError
-from collbench.results.records import Collective, Fabric, Mode
+from collbench.results.records import Call, Cell, Collective, Fabric, Mode, Run, Samples, Status
 from collbench.results.store import RunFolder
 from collbench.testing import synthetic_run
 from collbench.topology import catalog
@@ -24,6 +24,7 @@ class Known:
     """Times that are known: a + b per KiB, by algorithm."""
 
     source, mode, launches, ranks = "run", Mode.GRAPH, 5, 8
+    measured: Mapping[int, CallTime] = {}
 
     def __init__(
         self, costs: Mapping[str, tuple[float, float]], kind: Collective = ALL_REDUCE, fabric: Fabric = Fabric.PCIE
@@ -39,6 +40,10 @@ class Known:
         a, b = self.costs[algorithm]
         us = a + b * size_bytes / 1024
         return CallTime(us, (0.9 * us, 1.1 * us))
+
+    def joined(self, algorithm: str, collective: Collective, size_bytes: int, batch: int) -> CallTime | None:
+        del algorithm, collective, size_bytes
+        return self.measured.get(batch)
 
 
 COSTS = {"nccl_ring_ll": (20.0, 0.1), "push": (4.0, 0.5)}
@@ -59,6 +64,34 @@ def test_a_step_is_its_calls_and_the_rest() -> None:
     assert push.interval_us == pytest.approx((8100 + 810, 8100 + 990))
     assert ring.step_us == pytest.approx(8100 + 100 * 21)
     assert advice.best(4).tokens_per_s == pytest.approx(4 / (8400 + 100 * 24.0) * 1e6)
+
+
+def test_joining_is_taken_as_measured_where_it_was() -> None:
+    """Two messages in one call took 5 us each instead of 9: 100 calls save 400 us; four were not measured as such."""
+    times = Known(COSTS)
+    times.measured = {2: CallTime(5.0, None)}
+    saved = {one.k: one.saved_us for one in advise(DECODE, times).coalescing if one.batch == 1}
+    assert saved[2] == pytest.approx(100 * (9 - 5))
+    assert saved[4] == pytest.approx(100 * (9 - (4 + 0.5 * 40) / 4))
+
+
+def test_rows_of_joined_calls_are_no_choice_of_a_server(tmp_path: Path) -> None:
+    """They are per message and need another model: advise names what they save, and recommends another algorithm."""
+    plain, joined = (
+        Cell(name, Call(14336, 2, dtype="float32"), Mode.EAGER, calls)
+        for name, calls in (("host_two_stage", 122), ("host_two_stage_joined_2", 122))
+    )
+    run = Run("r", "", (), "", Fabric.HOST, 2, 1, (plain, joined))
+    samples = [
+        Samples(cell.cell_id, 0, Status.OK, calls=122, latency_us=((us,) * 9,) * 2)
+        for cell, us in ((plain, 10.0), (joined, 6.0))
+    ]
+    times = RunTimes(run, samples)
+    assert times.algorithms(ALL_REDUCE) == ["host_two_stage"]
+    found = times.joined("host_two_stage", ALL_REDUCE, 14336, 2)
+    assert found is not None
+    assert found.us == pytest.approx(6.0)
+    assert times.joined("host_two_stage", ALL_REDUCE, 14336, 8) is None
 
 
 def test_break_even_is_where_both_give_the_same() -> None:

@@ -11,6 +11,7 @@ __all__ = ["host_state", "pidfd_state"]
 
 _PIDFD_GETFD = 438  # the same number on x86-64 and aarch64
 _MOST_CPUS = 4096  # of one range in a list: a file that says more is not a list of processors
+_MOST_OPTIONS = 200
 _MPS = "nvidia-cuda-mps-control"
 _MPS_PIPE = "tmp/nvidia-mps"
 
@@ -20,13 +21,14 @@ def host_state(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) 
 
     `shm_mib` (size of /dev/shm), `pidfd` (`ok`, or why a peer's descriptor cannot be had), `ptrace_scope`, `seccomp`,
     `cpus` (those that this process may use of those that there are), `numa_allowed` (the NUMA nodes that these are of),
-    `numa_balancing`, `mps` and `container`.
+    `numa_balancing`, `mps`, `container`, and `driver_options` (registry keys that NVIDIA's kernel module was given).
     """
     facts = {
         "shm_mib": _shm_mib(root), "pidfd": pidfd_state(),
         "numa_balancing": _read(root / "proc/sys/kernel/numa_balancing"),
         "ptrace_scope": _read(root / "proc/sys/kernel/yama/ptrace_scope"), "seccomp": _seccomp(root), "cpus": _cpus(),
-        "numa_allowed": _numa_allowed(root), "mps": _mps(root, environ), "container": _container(root),
+        "driver_options": _driver_options(root), "numa_allowed": _numa_allowed(root), "mps": _mps(root, environ),
+        "container": _container(root),
     }  # fmt: skip
     return {name: value for name, value in facts.items() if value}
 
@@ -80,6 +82,13 @@ def _cpus() -> str:
         return f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}"
     except (AttributeError, OSError):
         return ""
+
+
+def _driver_options(root: Path) -> str:
+    """`ForceP2P=0x11;...` as the module was given them; empty where there is no module or it has none."""
+    lines = _read(root / "proc/driver/nvidia/params").splitlines()
+    value = next((line.partition(":")[2] for line in lines if line.startswith("RegistryDwords:")), "")
+    return "".join(c for c in value.strip().strip('"') if c.isprintable())[:_MOST_OPTIONS]
 
 
 def _numa_allowed(root: Path) -> str:

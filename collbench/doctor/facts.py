@@ -19,7 +19,7 @@ def facts_of(machine: Machine, cards: Iterable[Card] = (), pairs: Sequence[Mappi
     software, facts, cards = machine.software, machine.facts, tuple(cards)
     told = {
         "GPUs": _models(machine, cards), "compute capability": facts.get("archs") or machine.arch,
-        "driver": software.get("driver", ""),
+        "driver": software.get("driver", ""), "driver options": facts.get("driver_options", ""),
         "CUDA": _both("torch", software.get("cuda"), "driver", software.get("cuda-driver")),
         "torch": software.get("torch", "not installed"),
         "NCCL": _both("package", software.get("nccl"), "loaded", software.get("nccl-loaded")),

@@ -16,6 +16,9 @@ __all__ = ["Finding", "machine_warnings", "warnings_of"]
 _SEARCHED_FASTER, _SOCKETS_READ_ANEW = 100, (2, 31)
 _LEAST_SHM_MIB = 1024
 _SMALL_BAR1 = 0.5
+_STAGED_MAJOR = 12
+"""Major compute capability of the cards on which staging was reported."""
+
 _FAR = {"PHB", "NODE", "SYS"}
 """Levels of `nvidia-smi topo -m` between which NCCL does not take P2P unless NCCL_P2P_LEVEL says so."""
 
@@ -38,7 +41,13 @@ def warnings_of(
     machine: Machine, found: Discovery, cards: tuple[Card, ...], environ: Mapping[str, str]
 ) -> tuple[Finding, ...]:
     """Warnings about this machine, the gravest first."""
-    pairs = [*_pairs(found, environ), *machine_warnings(machine), *_cards(cards), *_host(machine)]
+    pairs = [
+        *_pairs(found, environ),
+        *_staged(machine, found),
+        *machine_warnings(machine),
+        *_cards(cards),
+        *_host(machine),
+    ]
     return tuple(dict.fromkeys(pairs))
 
 
@@ -125,6 +134,21 @@ def _pairs(found: Discovery, environ: Mapping[str, str]) -> Iterable[Finding]:
         )  # fmt: skip
     if len(usable) != len(capture.gpus):
         yield Finding(f"CUDA_VISIBLE_DEVICES shows {len(usable)} of {len(capture.gpus)} GPUs", "", "the environment")
+
+
+def _staged(machine: Machine, found: Discovery) -> Iterable[Finding]:
+    """RTX PRO 6000 without a common switch: loads of peers went through system memory, and nothing said so."""
+    pairs = found.capture.pairs if found.capture is not None else ()
+    direct = [pair for pair in pairs if pair.level in _FAR and pair.p2p.get("read") == "ok"]
+    told = "ForceP2P" in machine.facts.get("driver_options", "")
+    if direct and not told and number(machine.arch) // 10 == _STAGED_MAJOR and machine.fabric is Fabric.PCIE:
+        yield Finding(
+            f"{len(direct)} pairs of GPUs have no common switch, and the driver was loaded without ForceP2P: loads of "
+            "a peer's memory may be staged through system memory (242 us instead of 16.5 were seen), while copies and "
+            "NCCL are as fast as ever",
+            "collbench probe tells (staging through system memory); if so, give nvidia.ko the registry key ForceP2P",
+            "a public report on 4 x RTX PRO 6000, all-reduce of 114 KB",
+        )  # fmt: skip
 
 
 def _cards(cards: tuple[Card, ...]) -> Iterable[Finding]:

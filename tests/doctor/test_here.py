@@ -236,6 +236,38 @@ def test_the_nccl_that_is_loaded_is_asked(tmp_path: Path, monkeypatch: pytest.Mo
     assert seen.machine.version("nccl") == (2, 30, 7)
 
 
+@pytest.mark.parametrize(("text", "options"), [
+    ('ResmanDebugLevel: 4294967295\nRegistryDwords: "ForceP2P=0x11;RMForceP2PType=1"\n',
+     "ForceP2P=0x11;RMForceP2PType=1"),
+    ('RegistryDwords: ""\n', None), ("", None), ('RegistryDwords: "\x1b[2J' + "x" * 900, "[2J" + "x" * 197),
+])  # fmt: skip
+def test_options_of_the_kernel_module(tmp_path: Path, text: str, options: str | None) -> None:
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/params").write_text(text)
+    assert container.host_state(tmp_path, {"PATH": ""}).get("driver_options") == options
+
+
+@pytest.mark.parametrize(
+    ("level", "arch", "options", "warned"),
+    [
+        ("NODE", "sm_120", "", True),
+        ("NODE", "sm_120", "ForceP2P=0x11", False),
+        ("PIX", "sm_120", "", False),
+        ("NODE", "sm_90", "", False),
+    ],
+)
+def test_loads_that_may_be_staged_are_foreseen(level: str, arch: str, options: str, warned: bool) -> None:  # noqa: FBT001 - a table
+    """Cards of the report, no common switch, no option: all three are needed."""
+    gpus = tuple(NvmlGpu(i, f"0000:0{i}:00.0") for i in range(2))
+    capture = NvmlCapture(gpus, (Pair(gpus[0].busid, gpus[1].busid, level, {"read": "ok"}),))
+    machine = two_gpus(arch=arch, driver_options=options)
+    told = [
+        one for one in warnings_of(machine, Discovery(machine.topology, (), capture), (), {}) if "staged" in one.text
+    ]
+    assert bool(told) is warned
+    assert all("collbench probe" in one.remedy and one.source for one in told)
+
+
 def test_a_running_daemon_is_seen(tmp_path: Path) -> None:
     (tmp_path / "control").touch()
     facts = container.host_state(tmp_path, {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})

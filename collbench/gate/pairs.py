@@ -4,7 +4,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ _ITERATIONS = "100"
 """Timed iterations per cell and launch where the options name none: pinned, so that all launches have the same."""
 
 _LONG = re.compile(r"(?<!\S)--[a-z][a-z-]*")
+_NO_PROBE = "--no-probe"
 _USAGE = 2
 _NAMES = ("baseline", "candidate")
 
@@ -32,7 +33,8 @@ _NAMES = ("baseline", "candidate")
 class PairPlan:
     """What is launched: both sides, the options of every sweep, and the cells in the order of the plan.
 
-    `shuffles` and `narrows` say whether both sides can draw the order of their cells, and leave cells out.
+    `shuffles` and `narrows` say whether both sides can draw the order of their cells, and leave cells out; `more` holds
+    options that only the side of that name knows.
     """
 
     baseline: Launcher
@@ -44,6 +46,7 @@ class PairPlan:
     shuffles: bool
     narrows: bool
     timeout_s: float
+    more: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def record(self, orders: Sequence[str], counts: Sequence[int]) -> dict[str, Any]:
         """JSON form, kept in the outcome: with each block's order of the sides and its number of cells."""
@@ -78,12 +81,13 @@ def make_plan(
     if not cells[0]:
         raise InvalidError("the sides plan no cell: give other options behind --")
     seconds = sum(float(plan.get("seconds", 0.0)) for plan in plans)
-    shuffles, narrows, probes = (
-        all(name in words for words in takes) for name in ("--shuffle", "--cell", "--no-probe")
-    )
-    if probes and "--no-probe" not in pinned:
-        pinned = (*pinned, "--no-probe")  # probes explain a run; a gate compares runs, and would wait for each
-    return PairPlan(baseline, candidate, pinned, cells[0], seconds, seed, shuffles, narrows, timeout_s)
+    shuffles, narrows = (all(name in words for words in takes) for name in ("--shuffle", "--cell"))
+    # probes explain a run; a gate compares runs, and would wait for them at each launch
+    more = {
+        name: (_NO_PROBE,) if _NO_PROBE in words and _NO_PROBE not in pinned else ()
+        for name, words in zip(_NAMES, takes, strict=True)
+    }
+    return PairPlan(baseline, candidate, pinned, cells[0], seconds, seed, shuffles, narrows, timeout_s, more)
 
 
 def _options_of(side: Launcher, log: Path, timeout_s: float) -> set[str]:
@@ -126,7 +130,7 @@ def run_pairs(plan: PairPlan, rules: Rules, out: Path, say: Callable[[str], None
         say(f"block {block + 1} of {rules.looks[0]} to {rules.looks[-1]}" + (f": {_state(outcome)}" if looked else ""))
         if outcome.faults or (looked and not outcome.undecided):
             break
-        if looked and plan.narrows:
+        if looked and plan.narrows and block + 1 < rules.looks[-1]:
             series.settle(outcome)
             say(f"{len(series.cells)} of {len(plan.cells)} cells are measured further")
     return outcome
@@ -171,7 +175,7 @@ class _Series:
     def _launch(self, name: str, folder: Path, case_seed: int) -> Side:
         plan, log = self._plan, folder.with_suffix(".log")
         side = plan.baseline if name == "baseline" else plan.candidate
-        words = [*plan.options, *(["--shuffle", str(case_seed)] if plan.shuffles else [])]
+        words = [*plan.options, *plan.more.get(name, ()), *(["--shuffle", str(case_seed)] if plan.shuffles else [])]
         if len(self.cells) < len(plan.cells):
             words += [word for cell_id in self.cells for word in ("--cell", cell_id)]
         code, _ = side.launch([*words, "--json", "--out", str(folder)], log, plan.timeout_s)

@@ -30,7 +30,7 @@ value = lambda name: words[words.index(name) + 1]
 with (here / "calls.txt").open("a") as log:
     log.write(json.dumps([os.environ.get("COLLBENCH_SIDE", ""), words]) + "\\n")
 if "--help" in words:
-    sys.exit(print("[--shuffle SEED] --shuffle SEED" + ("" if os.environ.get("COLLBENCH_OLD") else "  --cell ID")))
+    sys.exit(print("--shuffle SEED" + ("" if os.environ.get("COLLBENCH_OLD") else "  --cell ID  --no-probe")))
 cells = [Cell(name, Call(65536, 2, dtype="float32"), Mode.EAGER, 1) for name in ("invented_a", "invented_b")]
 side = os.environ.get("COLLBENCH_SIDE", "")
 if side == "other":
@@ -123,7 +123,9 @@ def test_a_side_that_cannot_leave_cells_out_measures_all(
     outcome = gate(fake("base"), old, tmp_path / "out", looks=(6, 10))
 
     assert outcome.record["cells_per_block"] == [2] * 10
-    assert not any("--cell" in words for _, words in calls(tmp_path))
+    launched = [words for _, words in calls(tmp_path) if "--out" in words]
+    assert not any("--cell" in words for words in launched)
+    assert sum("--no-probe" in words for words in launched) == 10  # of the side that knows it
 
 
 def test_a_cell_that_crashes_in_the_candidate_is_a_regression(fake: Callable[[str], str], tmp_path: Path) -> None:

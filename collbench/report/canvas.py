@@ -1,6 +1,7 @@
 """The sheet that figures are drawn on: colours that become the page's variables, one size of type, titles on points."""
 
 import io
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,9 +83,10 @@ def sheet(paint: Callable[[Any], None], size: tuple[float, float]) -> str:
         "svg.hashsalt": "collbench", "svg.fonttype": "none", "svg.id": None, "font.size": 10, "axes.linewidth": 0.8,
         "axes.edgecolor": MUTED, "text.color": INK, "xtick.color": MUTED, "ytick.color": MUTED,
         "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.labelcolor": MUTED, "axes.facecolor": "none",
-        "axes.titlesize": 10, "path.simplify": False,
+        "axes.titlesize": 10, "path.simplify": False, "text.parse_math": False,
     }  # fmt: skip
-    with sns.axes_style("ticks"), mpl.rc_context(settings):
+    with sns.axes_style("ticks"), mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # the reader's fonts count, not ours
         figure = Figure(figsize=size)
         paint(figure)
         for axes in figure.axes:

@@ -28,6 +28,7 @@ class Crossing:
 
     `bytes` lies between the two sizes, as if logarithmic time were a straight line over logarithmic size there.
     `interval` is 95 % in bytes, from launches; an end beyond the measured sizes is None. None without enough launches.
+    `absent` names an algorithm without a time on the other side: then nothing crosses, and `bytes` says nothing.
     """
 
     before: str
@@ -37,6 +38,7 @@ class Crossing:
     bytes: float
     launches: int
     interval: tuple[float | None, float | None] | None = None
+    absent: str = ""
 
 
 def crossings(panel: Panel) -> list[Crossing]:
@@ -51,16 +53,24 @@ def crossings(panel: Panel) -> list[Crossing]:
 
 
 def _crossing(before: Series, after: Series, below: int, above: int) -> Crossing:
-    sizes = [point.bytes for point in before.points if after.at(point.bytes)]
+    absent = next((one.name for one, size in ((before, above), (after, below)) if _missing(one, size)), "")
+    if absent:
+        return Crossing(before.name, after.name, below, above, math.nan, 0, None, absent)
+    sizes = [point.bytes for point in before.points if not _missing(before, point.bytes) | _missing(after, point.bytes)]
     logs = [_logs(one, sizes) for one in (before, after)]
-    launches = min((len(values) for one in logs for values in one), default=0)
-    middle = np.array([[np.mean(a) - np.mean(b) for a, b in zip(*logs, strict=True)]]) if sizes else np.zeros((1, 0))
+    launches = min(len(values) for one in logs for values in one)
+    middle = np.array([[np.mean(a) - np.mean(b) for a, b in zip(*logs, strict=True)]])
     where = math.log(math.sqrt(below * above))
     x = np.log(np.array(sizes, float))
     exact = float(_zero(middle, x, where)[0])
     size = math.exp(exact) if math.isfinite(exact) and below <= math.exp(exact) <= above else math.exp(where)
     interval = _interval(logs, x, math.log(size)) if launches >= LEAST_LAUNCHES else None
     return Crossing(before.name, after.name, below, above, size, launches, interval)
+
+
+def _missing(one: Series, size: int) -> bool:
+    point = one.at(size)
+    return point is None or not point.plausible
 
 
 def _logs(one: Series, sizes: Sequence[int]) -> list[_Floats]:
@@ -124,13 +134,18 @@ def _finding(panel: Panel, found: Sequence[Crossing]) -> str:
     tied = f" At {ties} of {len(panel.sizes)} sizes the fastest is tied with another one." if ties else ""
     if not found:
         return f"The fastest never changes beyond ties.{tied}"
-    c = found[0]
+    c = next((one for one in found if not one.absent), found[0])
+    if c.absent:
+        return f"{c.after} follows {c.before} only because {_span(c)}.{tied}"
     start = f"{c.after} overtakes {c.before} at about {_size(c.bytes)} ({_span(c)})"
     more = f"; {len(found) - 1} more change{'s' if len(found) > 2 else ''} below" if len(found) > 1 else ""  # noqa: PLR2004
     return f"{start}{more}.{tied}"
 
 
 def _span(crossing: Crossing) -> str:
+    if crossing.absent:
+        size = crossing.above if crossing.absent == crossing.before else crossing.below
+        return f"{crossing.absent} has no time at {format_bytes(size)}"
     if crossing.interval is None:
         n = crossing.launches
         return NO_INTERVAL if n == 1 else f"no interval: {n} launches"
@@ -140,7 +155,9 @@ def _span(crossing: Crossing) -> str:
 
 
 def _size(value: float) -> str:
-    """Two digits of a size: crossings are not known better."""
+    """Two digits of a size: crossings are not known better; empty where nothing crosses."""
+    if math.isnan(value):
+        return ""
     for unit, word in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
         if value >= unit:
             return f"{value / unit:.2g}{word}" if value < 100 * unit else f"{value / unit:.0f}{word}"

@@ -101,7 +101,7 @@ def _pair(axes: Any, y: float, four: Four, titles: dict[str, list[str]], *, chai
         )
     for mode, us in times:
         colour, marker = _LOOKS[mode, chained]
-        name = f"{four.algorithm}-{mode}-{chained}"
+        name = f"time{len(titles)}"
         axes.plot(
             [us], [y], marker=marker, markersize=5.5, color=CURVES[colour], markeredgewidth=0, linestyle="none",
             zorder=3, gid=name,

@@ -70,15 +70,12 @@ def _fastest(panel: Panel, leads: Sequence[answer.Lead]) -> Table:
         cell = _lead(lead) or {}
         told = gained.get(lead.bytes)
         name = cell["name"] + (f" ({cell['flags']})" if cell["flags"] else "")
-        line = [
-            format_bytes(lead.bytes),
-            name,
-            cell["time"].replace(" us", ""),
-            cell["ties"].removeprefix("tied with "),
-        ]
-        line += [cell["next"].removeprefix("next: ")]
+        ties, behind = cell["ties"].removeprefix("tied with "), cell["next"].removeprefix("next: ")
+        line = [format_bytes(lead.bytes), name, cell["time"].replace(" us", ""), ties, behind]
         lines.append([*line, told.words if told else "is the fastest"] if against else line)
-    return Table(f"Fastest per size: {panel.title}", columns, lines)
+    kept = [i for i, _ in enumerate(columns) if any(line[i] for line in lines)]
+    told_lines = [[line[i] for i in kept] for line in lines]
+    return Table(f"Fastest per size: {panel.title}", [columns[i] for i in kept], told_lines)
 
 
 def _leads(found: Sequence[Panel]) -> dict[str, Any]:

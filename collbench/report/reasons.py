@@ -118,10 +118,13 @@ def _cells(measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -
 
 
 def _bars(told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -> list[_Bar]:
+    """The fastest cells, and NCCL's fastest in the last place where none of its rows is among them."""
     rows = [(name, row) for name, row in _cells(measured, panel, size) if row["cell_id"] in told.best]
-    return [
-        _Bar(name, told.best[row["cell_id"]], row["p50_us"], told.explain(row)) for name, row in rows[:MOST_CURVES]
-    ]  # fmt: skip
+    first, rest = rows[:MOST_CURVES], rows[MOST_CURVES:]
+    if not any(name.startswith("nccl") for name, _ in first):
+        other = [pair for pair in rest if pair[0].startswith("nccl")][:1]
+        first = [*first[: MOST_CURVES - len(other)], *other]
+    return [_Bar(name, told.best[row["cell_id"]], row["p50_us"], told.explain(row)) for name, row in first]
 
 
 def _sentences(told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -> list[str]:
@@ -208,7 +211,7 @@ def _finding(bars: Sequence[_Bar]) -> str:
         parts.append(
             f"Of the {format_us(first.prediction.total_us)} us predicted for {first.name}, {term} is {share:.0%}"
         )
-        parts.append(_queueing(clear))
+        parts += [text for text in [_queueing(clear)] if text]
     if rest := [bar.name for bar in bars if not bar.explained]:
         parts.append(f"not explained: {', '.join(rest)} (above {MOST_RATIO:g} times the prediction)")
     return f"{'; '.join(parts)}."
@@ -217,6 +220,8 @@ def _finding(bars: Sequence[_Bar]) -> str:
 def _queueing(bars: Sequence[_Bar]) -> str:
     part: Callable[[_Bar], float] = lambda bar: bar.prediction.terms_us["queueing"] / bar.prediction.total_us  # noqa: E731
     most = max(bars, key=part)
+    if not any(bar.prediction.bottleneck for bar in bars):
+        return ""
     if part(most) < 0.005:  # noqa: PLR2004 - nothing once rounded
         return "nobody waits for a shared link"
     b = most.prediction.bottleneck

@@ -126,7 +126,7 @@ def _together(probes: Sequence[Probe], topology: Topology) -> list[_Together]:
             if p.name == f"bandwidth.{mechanism}" and len(p.flows) > 1 and p.value:
                 alone = [solo.get(pair) or alike.get(pair_class(topology, *pair)) for pair in p.flows]
                 total = math.fsum(one for one in alone if one) if all(alone) else 0.0
-                found.append(_Together(mechanism, p.pattern, len(p.flows), p.value, total))
+                found.append(_Together(mechanism, public(p.pattern), len(p.flows), p.value, total))
     return found
 
 

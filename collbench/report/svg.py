@@ -10,6 +10,7 @@ __all__ = ["Styles", "inline"]
 
 _URL = re.compile(r"url\(['\"]?#([^)'\"]+)['\"]?\)")
 _FONT_SIZE = re.compile(r"(\d+(?:\.\d+)?)px")
+_NO_XML = re.compile("[\ufffe\uffff]")
 _NUMBER = re.compile(r"-?\d+\.\d{2,}")
 _LINKS = ("href", "aria-labelledby", "aria-describedby")
 _DROPPED = {"metadata", "script", "foreignObject"}
@@ -57,7 +58,7 @@ def inline(
 
     from defusedxml.ElementTree import fromstring
 
-    root = fromstring(text)
+    root = fromstring(_NO_XML.sub("", text))
     sheets: list[str] = []
     for parent in list(root.iter()):
         for child in list(parent):

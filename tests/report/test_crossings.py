@@ -78,8 +78,12 @@ def test_one_curve_or_one_size_crosses_nothing() -> None:
         assert "nothing can cross" in told([panel])["crossings"][0]["finding"]
 
 
-def test_algorithms_without_a_common_size_meet_half_way() -> None:
-    panel = Panel("graph", "chained", (1,), {}, (_series("a", {16: 1.0}), _series("b", {64: 1.0})))
+def test_what_has_no_time_on_the_other_side_does_not_cross() -> None:
+    """The fastest changes at 64 because a was not measured there: that is no crossing, and is said."""
+    panel = Panel("graph", "chained", (1,), {}, (_series("a", {4: 1.0, 16: 1.0}), _series("b", {16: 2.0, 64: 1.0})))
     (found,) = crossings(panel)
+    words = told([panel])
 
-    assert found.bytes == 32
+    assert found.absent == "a"
+    assert words["crossings_table"].lines[0][-2:] == ["", "a has no time at 64"]
+    assert words["crossings"][0]["finding"] == "b follows a only because a has no time at 64."

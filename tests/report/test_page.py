@@ -16,9 +16,12 @@ import pytest
 
 from collbench.errors import InvalidError, UsageError
 from collbench.report import build
+from collbench.results.probes import Probe, append_probe
 from collbench.results.records import Fabric, Mode, Run, Status
 from collbench.results.store import RunFolder
-from collbench.testing import host_machine, synthetic_run, synthetic_samples
+from collbench.testing import host_machine, synthetic_gpu_run, synthetic_run, synthetic_samples
+
+_EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\x1b[31m$\\frac$\ufffe"
 
 FAILING = {"gloo": (Status.UNSUPPORTED, "gloo needs torch: pip install 'collbench[sweep]'")}
 
@@ -131,6 +134,58 @@ def test_the_policy_allows_this_pages_own_text_only(page: str) -> None:
         assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with every section: GPUs with a known topology, predictions, probes, intervals, both modes and cadences."""
+    return synthetic_gpu_run(tmp_path_factory.mktemp("whole") / "run", facts={"iommu": "on", "arch": "sm_120"}).path
+
+
+def test_a_whole_page_is_well_formed_and_the_same_twice(whole: Path) -> None:
+    page = build(whole)
+    reader = _Reader(page)
+    ids = Counter(attributes["id"] for _, attributes in reader.tags if attributes.get("id"))
+    targets = {a["href"] for _, a in reader.tags if (a.get("href") or "").startswith("#")}
+
+    assert page == build(whole)
+    assert reader.open == []
+    assert [name for name, count in ids.items() if count > 1] == []
+    assert [target for target in targets if (target or "")[1:] not in ids] == []
+    assert not [tag for tag, attributes in reader.tags if "style" in attributes]
+    assert len(page.encode()) < 2_000_000
+
+
+def test_every_figure_of_a_whole_page_has_a_finding_a_label_and_a_table(whole: Path) -> None:
+    page = build(whole)
+    figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+    captions = [re.search(r"<figcaption><p>(.+?)</p>", figure) for figure in figures]
+
+    assert len(figures) > 10
+    assert all(captions)
+    assert all("<table" in figure for figure in figures)
+    for figure in figures:
+        assert "<svg" not in figure or re.search(r'<svg[^>]*aria-label="[^"]{20,}"', figure)
+
+
+def test_warnings_of_the_machine_and_of_its_links_stand_at_the_top(whole: Path) -> None:
+    top = build(whole).partition("<main>")[0]
+
+    assert "the IOMMU is on: peer traffic may be redirected" in top
+    assert "times as fast [" in top
+    assert "tokens per second" in top
+
+
+def test_hostile_probes_are_shown_and_do_nothing(tmp_path: Path) -> None:
+    made = synthetic_gpu_run(tmp_path / "run", factors={"push": 1.0}, sizes=(1024,), launches=1, iterations=5)
+    for name, flows in ((_EVIL, ()), ("bandwidth.copy", ((0, 1), (1, 2)))):
+        append_probe(made.path, Probe(name, _EVIL, flows=flows, value=1.0, unit=_EVIL, reason=_EVIL))
+    page = build(made.path)
+
+    assert page.count("<script>") == 1
+    assert "<img" not in page
+    assert "\x1b" not in page
+    assert _Reader(page).open == []
+
+
 def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
     made = synthetic_run(tmp_path / "run", modes=(Mode.EAGER, Mode.GRAPH))
 
@@ -145,9 +200,6 @@ def test_every_cell_stands_in_the_page(page: str) -> None:
     assert body.count("unsupported") == 8
     assert "gloo needs torch: pip install &#39;collbench[sweep]&#39;" in page
     assert page.count("all 8 cells") == 1
-
-
-_EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\x1b[31m"
 
 
 def test_hostile_texts_are_shown_and_do_nothing(tmp_path: Path) -> None:

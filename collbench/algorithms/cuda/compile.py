@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.algorithms.cuda.designs import kind_of
-from collbench.errors import CollbenchError
+from collbench.errors import CollbenchError, UsageError
 
 __all__ = [
     "ARCHS",
@@ -27,6 +27,7 @@ __all__ = [
     "Compiled",
     "Variant",
     "compile_kernel",
+    "left_out",
     "source",
 ]
 
@@ -104,6 +105,21 @@ class Variant:
         if self.virtual:
             numbers["KIND"] = kind_of(self.kernel)
         return {"KERNEL": self.kernel, **{name: str(value) for name, value in numbers.items()}}
+
+
+def left_out(notes: dict[str, str]) -> int:
+    """What COLLBENCH_OWN_WITHOUT leaves out, noted; 0 if nothing.
+
+    Raises:
+        UsageError: it is none of `SPEEDUPS`.
+    """
+    name = os.environ.get("COLLBENCH_OWN_WITHOUT", "")
+    if not name:
+        return 0
+    if name not in SPEEDUPS:
+        raise UsageError(f"COLLBENCH_OWN_WITHOUT={name!r}: expected one of {', '.join(SPEEDUPS)}")
+    notes["without"] = name
+    return SPEEDUPS[name]
 
 
 @dataclass(frozen=True, slots=True)

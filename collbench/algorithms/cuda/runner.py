@@ -20,7 +20,7 @@ from collbench.algorithms.cuda.arguments import (
     plan,
     read_error,
 )  # fmt: skip
-from collbench.algorithms.cuda.compile import SPEEDUPS, Variant, compile_kernel
+from collbench.algorithms.cuda.compile import Variant, compile_kernel, left_out
 from collbench.algorithms.cuda.driver import DriverError, Function, Launcher
 from collbench.algorithms.cuda.memory import SharedRegion
 from collbench.algorithms.cuda.tensors import stream_getter, tensor_at
@@ -28,7 +28,6 @@ from collbench.algorithms.cuda.tuning import Choice, Launch, best_of_kernels, ca
 from collbench.algorithms.cuda_buffers import ALIGNMENT, wait_event
 from collbench.algorithms.epilogues import EPSILON, hidden_size
 from collbench.algorithms.shapes import arrays_of
-from collbench.errors import UsageError
 from collbench.results.records import Call
 
 __all__ = ["OwnRunner"]
@@ -66,7 +65,7 @@ class OwnRunner(Runner):
         given = os.environ.get("COLLBENCH_ISLANDS")
         self._islands = Islands.parse(given) if given else halves(call.world_size)
         self._notes: dict[str, str] = {}
-        self._without = _left_out(self._notes)
+        self._without = left_out(self._notes)
 
     def __enter__(self) -> Self:
         import torch
@@ -288,21 +287,6 @@ class OwnRunner(Runner):
             event.record()
         wait_event(events[-1], self.ranks.deadline_s, "a call that is tuned")
         return [a.elapsed_time(b) * 1000 for a, b in pairwise(events)]
-
-
-def _left_out(notes: dict[str, str]) -> int:
-    """What COLLBENCH_OWN_WITHOUT leaves out, noted; 0 if nothing.
-
-    Raises:
-        UsageError: it is none of `SPEEDUPS`.
-    """
-    name = os.environ.get("COLLBENCH_OWN_WITHOUT", "")
-    if not name:
-        return 0
-    if name not in SPEEDUPS:
-        raise UsageError(f"COLLBENCH_OWN_WITHOUT={name!r}: expected one of {', '.join(SPEEDUPS)}")
-    notes["without"] = name
-    return SPEEDUPS[name]
 
 
 def _quietly(work: Any) -> None:  # noqa: ANN401 - a function without arguments

@@ -17,8 +17,8 @@ from collbench.topology.machine import Machine
 
 __all__ = ["probe_seconds", "take_probes"]
 
-_MOST_S = 20.0
-"""Probes take about 10 s behind the start of their ranks, which takes up to 10 s on GPUs."""
+_MOST_S, _MOST_HOST_S = 20.0, 3.0
+"""On GPUs probes take about 10 s behind the start of their ranks, which takes up to 10 s; on processors about one."""
 
 _SHARE, _LEAST_S = 0.2, 1.0
 """Part of a sweep's budget that is kept for them, and what is too little to begin."""
@@ -34,7 +34,8 @@ def probe_seconds(options: Options, machine: Machine) -> float:
     """Seconds that a sweep keeps for its probes; 0 where it takes none."""
     if not options.probe or machine.hosts > 1 or machine.ranks < 2:  # noqa: PLR2004 - one rank has no peer
         return 0.0
-    kept = _MOST_S if options.budget_s is None else min(_MOST_S, _SHARE * options.budget_s)
+    most = _MOST_HOST_S if machine.fabric is Fabric.HOST else _MOST_S
+    kept = most if options.budget_s is None else min(most, _SHARE * options.budget_s)
     return kept if kept >= _LEAST_S else 0.0
 
 

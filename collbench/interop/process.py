@@ -1,4 +1,4 @@
-"""Run another tool's program under a deadline; whatever it does, its whole process group is gone afterwards."""
+"""Run another tool's program under a deadline; whatever it does, all that it started is gone afterwards."""
 
 import contextlib
 import os
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 __all__ = ["MOST_BYTES", "Ended", "run_program"]
@@ -16,7 +17,8 @@ __all__ = ["MOST_BYTES", "Ended", "run_program"]
 MOST_BYTES = 32 << 20
 """Of each output that are kept; a program that prints more is read on and its text dropped."""
 
-_GRACE_S = 2.0
+_GRACE_S = 4.0  # mpirun gives its ranks a second of their own
+_ROUNDS, _PAUSE_S = 20, 0.02
 _AFTER_EXIT_S = 1.0
 _PIECE = 1 << 16
 
@@ -99,14 +101,38 @@ def _piece(selector: selectors.BaseSelector, pipe: IO[bytes], text: bytearray) -
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
-    """The whole group: in order first, so that a launcher ends its ranks; then by force, also without its leader."""
+    """Everything of its session: in order first, so that a launcher ends its ranks; then by force.
+
+    Launchers put their ranks into process groups of their own, but not into another session.
+    """
     if child.poll() is None:
         _signal(child.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(_GRACE_S)
     _signal(child.pid, signal.SIGKILL)
+    for _ in range(_ROUNDS):
+        members = [pid for pid in _session(child.pid) if pid != child.pid]
+        if not members:
+            break
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE_S)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(_GRACE_S)
+
+
+def _session(leader: int) -> list[int]:
+    """Living processes of a session, by /proc; a number cannot be another session's while one of them is there."""
+    found = []
+    for entry in (entry for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        try:
+            state, _, _, session = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:4]
+        except (OSError, ValueError):
+            continue
+        if session == str(leader) and state not in {"Z", "X"}:
+            found.append(int(entry.name))
+    return found
 
 
 def _signal(group: int, number: signal.Signals) -> None:

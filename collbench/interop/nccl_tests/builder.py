@@ -12,7 +12,8 @@ __all__ = ["FAILURE", "Builder", "completed"]
 
 FAILURE = re.compile(
     r"Test (?:NCCL |CUDA |MPI )?failure|Invalid number of GPUs|while loading shared libraries|cannot open shared object"
-    r"|Segmentation fault|core dumped|Bus error|CUDA failure|out of memory|mpirun (?:noticed|detected)"
+    r"|Segmentation fault|core dumped|Bus error|CUDA failure|out of memory"
+    r"|(?:mpirun|mpiexec|prterun|srun)\b.{0,20}(?:noticed|detected|error)"
     r"|command not found|No such file or directory|Permission denied|unhandled (?:cuda|system) error|# ?error:"
     r"|no CUDA-capable device|driver version is insufficient|std::bad_alloc|Killed\b|exit code [1-9]"
 )

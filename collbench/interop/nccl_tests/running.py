@@ -132,7 +132,8 @@ def launch(binary: Binary, request: Request, environment: Mapping[str, str], dea
         try:
             invocation = _best(parse(text)) if text.strip() else None
         except OutputError as error:
-            notes.append(f"{error}")
+            # what is no table at all is not worth a line beside the program's own last words
+            notes += [str(error)] if "not the output" not in str(error) else []
         if invocation is not None:
             break
     if invocation is not None:

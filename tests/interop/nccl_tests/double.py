@@ -35,7 +35,8 @@ with open(log, "a") as file:
     file.write(json.dumps({{"argv": sys.argv, "env": dict(os.environ), "pid": os.getpid()}}) + "\\n")
 act = say["launches"][min(number, len(say["launches"]) - 1)]
 if act.get("child"):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    # as mpirun does: the child is the leader of a process group of its own
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], process_group=0)
     with open(os.path.join(here, "child"), "w") as file:
         file.write(str(child.pid))
 if act.get("json") is not None and "-J" in sys.argv:

@@ -3,30 +3,32 @@
 Degraded states are tested first: what they touch is left out, never fitted away (regimes.py).
 """
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collbench.contention.observations import Bench, Observation, observations, shared_names, starting_point
+from collbench.contention.calibration import Calibration, Fitted, write_parameters
+from collbench.contention.observations import (
+    Bench,
+    Observation,
+    launch_name,
+    observations,
+    shared_names,
+    starting_point,
+)
+from collbench.contention.parameter_file import PARAMETERS, read_parameters
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.regimes import Evidence, Finding, State, detect
-from collbench.errors import InvalidError, UsageError
-from collbench.results.files import readable_errors, replace_whole
+from collbench.errors import InvalidError
 from collbench.results.probes import Probe
-from collbench.results.records import SCHEMA, Fabric
+from collbench.results.records import Fabric
 from collbench.topology.graph import Topology
 
 __all__ = ["DISCREPANCY", "PARAMETERS", "Calibration", "Fitted", "calibrate", "read_parameters", "write_parameters"]
-
-PARAMETERS = "parameters.json"
-"""Name of the file in a run folder."""
 
 DISCREPANCY = 0.04
 """Spread of the logarithm that the model's own structure adds to what repeats show; from a study of public data."""
@@ -35,7 +37,7 @@ COMMON = 0.02
 """Spread of what the model misses alike in all times, and alike in all bandwidths: an assumption that tests check."""
 
 _DRAWS, _SEED = 400, 7
-_STEP = 1e-3
+_STEP = 0.02
 _MOVES = 1e-6  # a parameter that changes no observation by this much is not seen by any
 _IDENTIFIED = 0.20
 _NARROWED = 0.7
@@ -52,41 +54,6 @@ _TOUCHES: Mapping[str, Callable[[Probe], bool]] = {
     "memory order": lambda _: False,
 }
 """Probes that a degraded state spoils."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """One fitted parameter: value with its 90 % interval, beside its prior; `identified` if probes pin it to 20 %."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    sd: float
-    prior: float
-    prior_sd: float
-    identified: bool
-
-    def row(self) -> dict[str, Any]:
-        """JSON form."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Parameters for this machine, how sure they are, and what the probes could not tell.
-
-    `inseparable` lists pairs of parameters of which only a combination is known, with their correlation; `misfit` the
-    observations that the fitted model misses by more than 20 %, as (label, measured, model).
-    """
-
-    parameters: Parameters
-    fitted: Sequence[Fitted]
-    inseparable: Sequence[tuple[str, str, float]]
-    misfit: Sequence[tuple[str, float, float]]
-    regimes: Sequence[Finding]
-    left_out: Mapping[str, int]
-    observations: int
 
 
 def calibrate(
@@ -134,19 +101,29 @@ class _Problem:
         self.names: list[str] = []
         self.names = self._that_move()
 
-    def _candidates(self) -> list[str]:
+    def _single(self, *words: str) -> list[str]:
+        """Parameters that stand for themselves, in no group of links, by the beginnings of their names."""
         inside = {name for names in self.groups.values() for name in names}
-        word = (
-            "shared_gpu."
-            if self.fabric is Fabric.SHARED_GPU
-            else ("launch.", "sync.", "efficiency.", "window.", "read.")
-        )
-        single = [
-            n
-            for n in self.start.known
-            if n.startswith(word) and n not in inside and not n.startswith("shared_gpu.nccl")
-        ]
+        return [name for name in self.start.known if name.startswith(words) and name not in inside]
+
+    def _candidates(self) -> list[str]:
+        shared = self.fabric is Fabric.SHARED_GPU
+        words = ("shared_gpu.",) if shared else ("launch.", "sync.", "efficiency.", "window.", "read.")
+        single = [name for name in self._single(*words) if not name.startswith("shared_gpu.nccl")]
         return [*single, *(name for name, members in self.groups.items() if members[0] in self.start.known)]
+
+    def unseen(self) -> list[Fitted]:
+        """What predictions take on such a machine and no observation moves."""
+        shared = self.fabric is Fabric.SHARED_GPU
+        words = ("shared_gpu.",) if shared else ("launch.", "sync.", "efficiency.", "window.", "reduce.", "nccl.")
+        kinds = {str(link.kind) for link in self.topology.links}
+        names = [name for name in self._single(*words) if name not in self.names]
+        return [self._unfitted(name) for name in names if _of_these(name, kinds, self.ranks)]
+
+    def _unfitted(self, name: str) -> Fitted:
+        prior, reach = self.start[name], 1.645 * self.start[name].sd
+        low, high = prior.value * math.exp(-reach), prior.value * math.exp(reach)
+        return Fitted(name, prior.value, low, high, prior.sd, prior.value, prior.sd, identified=False)
 
     def _that_move(self) -> list[str]:
         names = self._candidates()
@@ -197,24 +174,29 @@ class _Problem:
             fresh = Parameter(fitted[index].value, float(sd[index]), told)
             parameters = parameters.replaced(dict.fromkeys(self.groups.get(name, (name,)), fresh))
         return Calibration(
-            parameters, fitted, self._inseparable(draws, known), self._misfit(x), found, left_out, len(self.seen)
-        )
+            parameters, fitted, self._inseparable(draws, known), self._misfit(x), found, left_out, len(self.seen),
+            self.unseen(),
+        )  # fmt: skip
 
     def _fit(self, width: _Floats) -> tuple[_Floats, _Floats]:
-        """Least squares, robust against outliers among the data; the priors are no data, and stay squares."""
-        from scipy.optimize import least_squares
+        """Least squares, robust against outliers among the data; the priors are no data, and stay squares.
 
-        count = len(self.seen)
+        Slopes are taken from both sides, a good step away: where two limits bind alike, to move either of them alone
+        changes nothing in one direction, and a small step to one side would see no way on.
+        """
+        from scipy.optimize import least_squares
 
         def robust(x: _Floats) -> _Floats:
             r = self.residuals(x)
             soft = np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r * r) - 1))  # soft_l1 of scipy, as a residual
             return np.concatenate((soft, x / width))
 
-        x = np.asarray(least_squares(robust, np.zeros(len(self.names)), diff_step=_STEP, xtol=1e-6, max_nfev=30).x)
-        base = self.residuals(x)
-        columns = [(self.residuals(x + step) - base) / _STEP for step in np.eye(len(x)) * _STEP]
-        return x, np.stack(columns, axis=1) if count else np.zeros((0, len(x)))
+        def slopes(x: _Floats) -> _Floats:
+            return _central(robust, x)
+
+        start = np.zeros(len(self.names))
+        x = np.asarray(least_squares(robust, start, jac=slopes, xtol=1e-4, ftol=1e-4, max_nfev=20).x)
+        return x, _central(self.residuals, x)
 
     def _draws(self, jacobian: _Floats, width: _Floats) -> _Floats:
         """Parametric bootstrap: new data and new priors, drawn and fitted again along the tangent."""
@@ -254,37 +236,21 @@ class _Problem:
         return [(o.label, o.value, float(m)) for o, m in pairs if abs(math.log(m / o.value)) > _IDENTIFIED]
 
 
-def write_parameters(folder: Path, found: Calibration) -> dict[str, Any]:
-    """Write `parameters.json` into a run folder; gives what was written.
-
-    Raises:
-        InvalidError: no permission, a full disk.
-    """
-    data = {
-        "schema": SCHEMA, "kind": "parameters", "rows": [one.row() for one in found.fitted],
-        "inseparable": [list(one) for one in found.inseparable], "misfit": [list(one) for one in found.misfit],
-        "regimes": [one.row() for one in found.regimes], "left_out": dict(found.left_out),
-        "observations": found.observations, "parameters": found.parameters.as_dict(),
-    }  # fmt: skip
-    text = json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
-    with readable_errors(folder / PARAMETERS):
-        replace_whole(folder / PARAMETERS, lambda file: file.write(text))
-    return data
+def _central(function: Callable[[_Floats], _Floats], x: _Floats) -> _Floats:
+    """Slopes of a function's values over each component of x, which are logarithms."""
+    steps = np.eye(len(x)) * _STEP
+    return np.stack([(function(x + step) - function(x - step)) / (2 * _STEP) for step in steps], axis=1)
 
 
-def read_parameters(folder: Path, *, needed: bool = False) -> Parameters | None:
-    """Calibrated parameters of a run folder; None where it has none.
-
-    Raises:
-        UsageError: it has none, and they are `needed`.
-        InvalidError: the file is damaged.
-    """
-    path = folder / PARAMETERS
-    if not path.is_file():
-        if needed:
-            raise UsageError(f"{folder}: holds no {PARAMETERS}: run collbench calibrate {folder} first")
-        return None
-    try:
-        return Parameters.from_dict(json.loads(path.read_bytes())["parameters"])
-    except (InvalidError, OSError, KeyError, TypeError, ValueError) as error:
-        raise InvalidError(f"{path}: {type(error).__name__}: {error}: run collbench calibrate again") from error
+def _of_these(name: str, kinds: Collection[str], ranks: int) -> bool:
+    """Whether a prior counts on a machine with these kinds of links; a class of links counts as a kind that it has."""
+    last = name.rpartition(".")[2]
+    if name.startswith("shared_gpu.launch."):
+        return name == launch_name(ranks)
+    if name.startswith("efficiency.") and last[-1:].isdigit():
+        return False  # of one class of links: the one without says as much
+    if "nvlink" in last:
+        return "nvlink" in kinds
+    if last == "pcie" or name.startswith("efficiency."):
+        return "pcie" in kinds
+    return True

@@ -14,7 +14,16 @@ from collbench.results.probes import Probe
 from collbench.results.records import Fabric
 from collbench.topology.graph import Link, LinkKind, Topology, TopologyError
 
-__all__ = ["READ_ENDS", "Bench", "Observation", "link_groups", "observations", "shared_names", "starting_point"]
+__all__ = [
+    "READ_ENDS",
+    "Bench",
+    "Observation",
+    "launch_name",
+    "link_groups",
+    "observations",
+    "shared_names",
+    "starting_point",
+]
 
 READ_ENDS = "read.ends"
 """What a dependent read costs beside its wires; only calibration needs it."""
@@ -136,14 +145,14 @@ def _barrier(probe: Probe, ranks: int) -> Callable[[Bench], float]:
     )  # fmt: skip
 
 
-def _launch_name(ranks: int) -> str:
+def launch_name(ranks: int) -> str:
     """Of the launch cost that the model takes for so many ranks on one GPU."""
     return f"shared_gpu.launch.{8 if ranks > 4 else 4 if ranks > 2 else 2}"  # noqa: PLR2004 - as measured
 
 
 def _shared_gpu(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
     if probe.name == "launch":
-        return lambda bench: bench.value(_launch_name(ranks))
+        return lambda bench: bench.value(launch_name(ranks))
     if probe.name == "flag":
         return lambda bench: bench.value("shared_gpu.flag")
     if probe.name in {"barrier", "barrier_fence"}:

@@ -38,17 +38,19 @@ def box() -> Topology:
     return Topology(tuple(nodes), tuple(links), "synthetic")
 
 
-def packets_gbps(topology: Topology, flows: list[tuple[int, int]], factor: float, truth: Mapping[str, float]) -> float:
+def packets_gbps(
+    topology: Topology, flows: list[tuple[int, int]], factor: float, truth: Mapping[str, float], *, loads: bool = False
+) -> float:
     """What the packets give, kept for the same flows on the same machine."""
     port, uplink = truth["capacity of port"], truth["capacity of uplink"]
-    return _packets_gbps(topology.name, tuple(flows), factor, port, uplink)
+    return _packets_gbps(topology.name, tuple(flows), factor, port, uplink, loads=loads)
 
 
 @cache
 def _packets_gbps(
-    name: str, flows: tuple[tuple[int, int], ...], factor: float, port_gbps: float, uplink_gbps: float
+    name: str, flows: tuple[tuple[int, int], ...], factor: float, port_gbps: float, uplink_gbps: float, *, loads: bool
 ) -> float:
-    """Ports carry `factor` of their capacity."""
+    """Ports carry `factor` of their capacity: stores lose where they leave their GPU, loads where they enter it."""
     topology = box()
     assert topology.name == name
     wires, routes = {}, []
@@ -57,10 +59,9 @@ def _packets_gbps(
         for link in links:
             port = "gpu" in link.src or "gpu" in link.dst
             gbps = port_gbps if port else uplink_gbps
-            # stores lose where they leave their GPU, loads where they enter it, as the model has it
             wires[f"{link.src}>{link.dst}"] = Wire(gbps, 0.05), port
         routes.append([f"{link.src}>{link.dst}" for link in links])
-    slow = {routes[i][0] for i in range(len(flows))}
+    slow = {route[-1 if loads else 0] for route in routes}
     made = {n: Wire(w.gbps * (factor if n in slow else 1.0), w.latency_us) for n, (w, _) in wires.items()}
     size = 1 << 19
     return len(flows) * size / max(finish_us(made, routes, [size] * len(flows), window=512)) / 1e3
@@ -84,10 +85,10 @@ def hardware(truth: Mapping[str, float] = TRUTH) -> list[Probe]:
     factors = {"copy": 1.0, "store": truth["efficiency.store"], "load": truth["efficiency.load"]}
     for word, factor in factors.items():
         for pair in [(0, 1), (0, 2)]:
-            value = packets_gbps(topology, [pair], factor, truth)
+            value = packets_gbps(topology, [pair], factor, truth, loads=word == "load")
             found.append(Probe(f"bandwidth.{word}", "solo", *pair, (pair,), 1 << 20, value, "GB/s"))
         for pattern, flows in patterns.items():
-            value = packets_gbps(topology, flows, factor, truth)
+            value = packets_gbps(topology, flows, factor, truth, loads=word == "load")
             found.append(Probe(f"bandwidth.{word}", pattern, -1, -1, tuple(flows), 1 << 20, value, "GB/s"))
     return found
 
@@ -144,10 +145,23 @@ def test_what_probes_cannot_tell_apart_is_said(exact: list[Probe]) -> None:
 
 
 def test_no_probe_moves_what_no_probe_sees(found: Calibration) -> None:
-    """Sums are in no probe, and the fence is in none here: their priors stay as they were."""
-    for name in ("reduce.gbps", "sync.fence"):
+    """Sums are in no probe, and the fence is in none here: their priors stay as they were, and it is said."""
+    unseen = {one.name: one for one in found.unseen}
+    for name in ("reduce.gbps", "sync.fence", "launch.eager", "nccl.base.LL", "efficiency.dense_load"):
         assert name not in {one.name for one in found.fitted}
         assert found.parameters[name] == priors()[name]
+        assert not unseen[name].identified
+        assert unseen[name].low < unseen[name].value == priors()[name].value < unseen[name].high
+    assert not [name for name in unseen if "nvlink" in name or "shared_gpu" in name], "not on this machine"
+    assert not unseen.keys() & {one.name for one in found.fitted}
+
+
+def test_limits_that_bind_alike_do_not_stop_the_fit() -> None:
+    """Loads without loss start below a window that just holds them back: only both together lead on."""
+    truth = TRUTH | {"efficiency.load": 1.0, "capacity of port": 58.0}
+    found = calibrate(noisy(hardware(truth), 1, 0.005), box(), 4, Fabric.PCIE)
+    assert found.parameters["efficiency.load"].value > 0.93
+    assert not found.misfit
 
 
 def test_a_barrier_with_fences_tells_the_fence(exact: list[Probe]) -> None:
@@ -236,8 +250,8 @@ def test_intervals_cover_the_truth(machines: list[tuple[dict[str, float], Calibr
     inside = [hit for hits in by_name.values() for hit in hits]
     assert len(inside) >= 20 * 8
     print(sum(inside) / len(inside), rates)  # noqa: T201 - shown with -s, kept in docs/measurements
-    assert sum(inside) / len(inside) >= 0.8, rates
-    assert min(rates.values()) >= 0.5, rates
+    assert sum(inside) / len(inside) >= 0.85, rates
+    assert min(rates.values()) >= 0.75, rates
 
 
 SCHEDULES: dict[str, Callable[[Call], Schedule]] = {
@@ -270,6 +284,23 @@ def crossing(times: Mapping[int, tuple[float, float]]) -> float | None:
         if a < 0 <= b:
             return float(low * (high / low) ** (-a / (b - a)))
     return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_intervals_of_predictions_cover_the_truth(
+    machines: list[tuple[dict[str, float], Calibration]], *, calibrated: bool
+) -> None:
+    """Nominal 90 % intervals of four algorithms at six sizes, from priors alone and after probes."""
+    held = []
+    for truth, found in machines:
+        model = Model(box(), found.parameters if calibrated else None, 4)
+        for build in SCHEDULES.values():
+            for size in (1 << k for k in range(10, 21, 2)):
+                low, high = model.predict(build(Call(size, 4))).interval_us
+                held.append(low <= true_us(build(Call(size, 4)), truth) <= high)
+    print(calibrated, np.mean(held), len(held))  # noqa: T201 - shown with -s, kept in docs/measurements
+    assert np.mean(held) >= 0.85
 
 
 @pytest.mark.slow

@@ -1,0 +1,44 @@
+"""`parameters.json` of a run folder: parameters that were fitted to its probes."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collbench.contention.parameters import Parameters
+from collbench.errors import InvalidError, UsageError
+from collbench.results.files import readable_errors, replace_whole
+
+__all__ = ["PARAMETERS", "read_parameters", "write_data"]
+
+PARAMETERS = "parameters.json"
+"""Name of the file in a run folder."""
+
+
+def write_data(folder: Path, data: Mapping[str, Any]) -> None:
+    """Write it, whole or not at all.
+
+    Raises:
+        InvalidError: no permission, a full disk.
+    """
+    text = json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
+    with readable_errors(folder / PARAMETERS):
+        replace_whole(folder / PARAMETERS, lambda file: file.write(text))
+
+
+def read_parameters(folder: Path, *, needed: bool = False) -> Parameters | None:
+    """Calibrated parameters of a run folder; None where it has none.
+
+    Raises:
+        UsageError: it has none, and they are `needed`.
+        InvalidError: the file is damaged.
+    """
+    path = folder / PARAMETERS
+    if not path.is_file():
+        if needed:
+            raise UsageError(f"{folder}: holds no {PARAMETERS}: run collbench calibrate {folder} first")
+        return None
+    try:
+        return Parameters.from_dict(json.loads(path.read_bytes())["parameters"])
+    except (InvalidError, OSError, KeyError, TypeError, ValueError) as error:
+        raise InvalidError(f"{path}: {type(error).__name__}: {error}: run collbench calibrate again") from error

@@ -8,11 +8,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from collbench.gate.baseline import dump
-from collbench.gate.sides import SessionSpread, side_of_run
+from collbench.gate.judge import judge_paired
+from collbench.gate.junit import junit
+from collbench.gate.markdown import annotations, markdown
+from collbench.gate.names import headline
+from collbench.gate.sides import CellData, SessionSpread, Side, side_of_run
+from collbench.gate.verdicts import Outcome, Rules
+from collbench.results.records import Call, Cell, Mode, Status
 from collbench.testing import synthetic_run
 
 WORKFLOWS = ("action.yml", ".github/workflows/gate.yml", ".github/workflows/benchmarks.yml", "docs/ci.md")
@@ -202,3 +209,34 @@ def test_the_action_launches_pairs(steps: Steps, tmp_path: Path) -> None:
     assert told["verdict"] in {"OK", "INCONCLUSIVE", "REGRESSED", "IMPROVED"}, done.stdout + done.stderr
     assert told["exit-code"] == str(done.returncode) == str(int(told["verdict"] == "REGRESSED"))
     assert len(list((tmp_path / "collbench-gate" / "launches").glob("*-candidate"))) == 5
+
+
+def _example() -> Outcome:
+    """Invented launches of 45 cells, block log ratios with an sd of 2 %, in which one cell is 8 % slower."""
+    draw = np.random.default_rng(8)
+    sizes = (1024, 2048, 4096, 8192, 14336, 16384, 32768, 43008, 65536)
+    times = {"push": 5.9, "push_flags": 5.6, "one_stage_pull": 4.7, "two_stage_pull": 7.7, "islands": 6.0}
+    sides = []
+    for slower in (1.0, 1.08):
+        cells = {}
+        for name, us in times.items():
+            for size in sizes:
+                cell = Cell(name, Call(size, 8), Mode.GRAPH, 122)
+                effect = slower if (name, size) == ("push_flags", 14336) else 1.0
+                launches = (us + size / 40_000) * effect * np.exp(draw.normal(0, 0.02 / np.sqrt(2), 8))
+                cells[cell.cell_id] = CellData(Status.OK, "", tuple(launches.tolist()), (200,) * 8)
+        sides.append(Side("invented", cells, 8))
+    return judge_paired(*sides, Rules())
+
+
+def test_the_example_is_what_the_gate_says(root: Path) -> None:
+    """Annotation, headline and the first row of the summary stand in the text word by word."""
+    text = (root / "docs" / "ci.md").read_text("utf-8")
+    outcome = _example()
+
+    (annotation,) = annotations(outcome)
+    summary = markdown(outcome).splitlines()
+    row = next(line for line in summary if line.startswith("| REGRESSED"))
+    (failed,) = re.findall(r'<failure message="([^"]*)"', junit(outcome))
+    for line in (annotation, headline(outcome), row, summary[0], failed.replace("&gt;", ">")):
+        assert line in text, line

@@ -53,6 +53,11 @@ def run(args: argparse.Namespace) -> int:
         found = rows(folder.run, folder.samples())
         ours, evidence = folder.run, Evidence.of_run(folder)
         warn([*folder.problems(), *evidence.problems])
+    if not found:
+        raise InvalidError(
+            f"{args.run_folder}: holds no cells, as runs of collbench probe: collbench doctor {args.run_folder} tests "
+            "its probes for degraded states"
+        )
     chosen = [row for row in found if row["cell_id"] == args.cell] or [r for r in found if args.cell in r["cell_id"]]
     if not chosen:
         raise UsageError(f"{args.run_folder}: no cell of {len(found)} is or contains {args.cell!r}")

@@ -93,6 +93,8 @@ def _machine(args: argparse.Namespace) -> "tuple[Machine, str]":
     ranks = args.nproc if args.nproc is not None else (gpus if gpus > 1 else 8)
     if not 2 <= ranks <= _MOST_RANKS:  # noqa: PLR2004 - one rank has no peer
         raise UsageError(f"--nproc {ranks}: expected 2 to {_MOST_RANKS} ranks")
+    if args.share_gpu and not gpus:
+        raise UsageError("--share-gpu: there is no NVIDIA GPU here (NVML and CUDA_VISIBLE_DEVICES show none)")
     if args.litmus and not gpus and not args.host:
         raise UsageError(_NO_LITMUS)
     if gpus:

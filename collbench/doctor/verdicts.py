@@ -91,8 +91,10 @@ def _answer(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
     first = answers[0][1]
     if all(one.answer is first.answer for _, one in answers):
         return first
-    good = [(words, one) for words, one in answers if one.answer is not Answer.DOES_NOT_RUN]
-    bad = [(words, one) for words, one in answers if one.answer is Answer.DOES_NOT_RUN]
+    refusing = [one.answer for _, one in answers if one.answer is Answer.DOES_NOT_RUN]
+    worst = refusing[0] if refusing else Answer.UNKNOWN
+    good = [(words, one) for words, one in answers if one.answer is not worst]
+    bad = [(words, one) for words, one in answers if one.answer is worst]
     # the two cases that differ in the fewest words name what decides
     (with_, best), (without, refused) = min(product(good, bad), key=lambda pair: len(set(pair[0][0]) ^ set(pair[1][0])))
     told = ", ".join(word for word in with_ if word not in without)

@@ -99,6 +99,13 @@ def test_a_state_that_the_probes_show_is_named(collbench: Shell, tmp_path: Path)
     assert (states["staging through system memory"], states["posted-write collapse"]) == ("present", "untested")
 
 
+def test_a_run_of_probes_alone_names_who_looks_at_it(collbench: Shell, tmp_path: Path) -> None:
+    write(tmp_path / "run", Fabric.PCIE, {})
+    done = collbench("explain", "run")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "collbench doctor run" in done.stderr
+
+
 def test_damaged_probes_are_said_and_cost_no_explanation(collbench: Shell, tmp_path: Path) -> None:
     write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0})
     (tmp_path / "run" / "probes.jsonl").write_text("{broken\n")

@@ -187,3 +187,17 @@ def test_a_support_that_raises_is_unknown(monkeypatch: pytest.MonkeyPatch) -> No
     )
     row = verdicts(STORY.machine())["gloo"]
     assert (row["verdict"], "KeyError" in row["reason"]) == ("unknown", True)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+@pytest.mark.parametrize("fabric", ["pcie", "nvlink"])
+@pytest.mark.parametrize("software", [
+    {}, {"torch": "2.10", "cuda": "12.8"}, {"torch": "2.14", "driver": "590.1", "flashinfer": "0.7.4"},
+    {"nccl": "2.28.9", "sglang": "0.5.9"},
+])  # fmt: skip
+def test_every_description_has_an_answer(arch: str, gpus: int, fabric: str, software: dict[str, str]) -> None:
+    """Whatever was left unsaid: each row has a verdict, and all but those that run have a reason."""
+    for row in rows(Described(arch, gpus, fabric, "", software).machine()):
+        assert row["verdict"] in {"runs", "does_not_run", "unknown"}
+        assert row["reason"] or row["verdict"] == "runs"

@@ -187,6 +187,12 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(tmp_path: Path) ->
     assert problems == []
 
 
+def test_a_gpu_that_is_not_there_cannot_be_shared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rather than measuring processors under another name."""
+    assert main(["probe", "--share-gpu", "--nproc", "2", "--out", str(tmp_path / "run")]) == 2
+    assert "no NVIDIA GPU here" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["--nproc", "1"], ["--nproc", "99"]])
 def test_numbers_of_ranks_that_do_not_fit(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "--host", *words]) == 2

@@ -45,7 +45,7 @@ workflows() {
 case "${1:-}" in
   test) environment; pytest "${@:2}" ;;
   check) environment; ruff check . && ruff format --check . && mypy && workflows && pytest -q tests/test_floors.py ;;
-  gate-demo) environment; python tests/gate_demo.py "${@:2}" ;;
+  gate-demo) environment; python -m tests.gate_demo "${@:2}" ;;
   "" | -*) environment; measure "$@" ;;
   *) echo "run.sh: unknown word '$1': expected nothing, test, check, gate-demo, or options of collbench sweep" >&2; exit 2 ;;
 esac

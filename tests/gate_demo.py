@@ -1,8 +1,8 @@
 """The gate on real launches: comparisons of the same code with itself, and one with an algorithm that is slowed.
 
-    python tests/gate_demo.py                          one of each, on 2 CPU ranks; ./run.sh gate-demo
-    python tests/gate_demo.py --same 5 --slowed 0      five self-comparisons, as docs/measurements/gate.md records them
-    python tests/gate_demo.py --share-gpu              the same two on 8 ranks that share one GPU
+    python -m tests.gate_demo                          one of each, on 2 CPU ranks; ./run.sh gate-demo
+    python -m tests.gate_demo --same 5 --slowed 0      five self-comparisons, as docs/measurements/gate.md records them
+    python -m tests.gate_demo --share-gpu              the same two on 8 ranks that share one GPU
 
 Every verdict table is printed, then a table in Markdown of all comparisons with the spread that was seen. It succeeds
 if each self-comparison passes and each slowed one names the slowed algorithm and no other.

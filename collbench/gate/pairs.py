@@ -208,4 +208,4 @@ def _last_line(log: Path) -> str:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return clean(lines[-1])[:200] if lines else "it said nothing"
+    return clean(lines[-1]).removeprefix("collbench: ")[:200] if lines else "it said nothing"

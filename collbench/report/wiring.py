@@ -54,15 +54,36 @@ def wiring(
     for a machine on which nothing ran.
     """
     if topology is None:
-        return {"drawing": "", "drawing_css": "", "drawing_finding": "", "links": None, "bound": None}
+        return {"drawing": "", "drawing_css": "", "drawing_finding": "", "links": None, "bound": None, "loads": []}
     bound = [one for panel in panels[:1] for one in _bound(predictions, panel)]
     hot = _hot([one for one in bound if size in {None, one.bytes}], panels)
     text = svg(topology, [hot.ends] if hot else None, _PICTURE)
     drawing, css = inline(text, _PREFIX, styles)
+    lines = _lines(bound, text)
+    loads = _loads(lines)
     return {
-        "drawing": drawing, "drawing_css": css, "drawing_finding": _finding(topology, hot, ran=size is None),
-        "links": _links(topology), "bound": _lines(bound, text) if bound else None,
+        "drawing": drawing, "drawing_css": css + _chosen(loads), "links": _links(topology), "bound": lines or None,
+        "drawing_finding": _finding(topology, hot, ran=size is None), "loads": list(loads.values()),
     }  # fmt: skip
+
+
+def _loads(lines: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What each line of the picture that holds anything back carries, by its id; it stands for both directions."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for line in lines:
+        if line["target"]:
+            flows = f"{line['flows']} flow{'' if line['flows'] == '1' else 's'}"
+            text = f"{line['name']} ({line['sizes']}: {flows}, {line['gbps']} GB/s)"
+            found.setdefault(line["target"], {}).setdefault(line["link"], []).append(text)
+    return {
+        target: " ".join(f"Chosen: {link} holds back {', '.join(texts)}." for link, texts in links.items())
+        for target, links in found.items()
+    }
+
+
+def _chosen(loads: Mapping[str, str]) -> str:
+    """Style sheet that shows the load of the link that the address names, so that this needs no script."""
+    return "".join(f"#machine-figure:has(#{target}:target) .load{i}{{display:block}}" for i, target in enumerate(loads))
 
 
 def _bound(predictions: Mapping[str, Prediction], panel: Panel) -> list[_Bound]:

@@ -86,6 +86,9 @@ def test_the_link_of_the_fastest_at_the_largest_size_is_coloured(
     assert targets
     assert all(f'id="{target}"' in found["drawing"] for target in targets)
     assert not [line for line in found["bound"] if line["name"] == "staged_ring"]
+    assert len(found["loads"]) == len(targets)
+    assert all(f"#{target}:target" in found["drawing_css"] for target in targets)
+    assert any(": 16 flows, " in text for text in found["loads"])
 
 
 def test_the_links_of_the_machine_stand_in_few_lines(told: Predicted) -> None:

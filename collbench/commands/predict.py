@@ -116,9 +116,11 @@ def _tell_apart(forecasts: "Sequence[Forecast]", files: Sequence[str]) -> None:
 
 
 def _parameters(args: argparse.Namespace) -> "Parameters | None":
-    from collbench.contention.calibrate import read_parameters
+    if not args.parameters:
+        return None
+    from collbench.contention.parameter_file import read_parameters
 
-    return read_parameters(Path(args.parameters), needed=True) if args.parameters else None
+    return read_parameters(Path(args.parameters), needed=True)
 
 
 def _read(name: str) -> "Topology":

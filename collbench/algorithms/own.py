@@ -8,7 +8,7 @@ from collbench.algorithms.base import Algorithm
 from collbench.algorithms.cuda.designs import FLOATS
 from collbench.algorithms.cuda_support import number, ranks_share_gpu, refuse_elements, refuse_machine
 from collbench.algorithms.epilogues import why_not
-from collbench.algorithms.shapes import IN_PARTS
+from collbench.algorithms.shapes import IN_PARTS, splits_problem
 from collbench.contention.own_traffic import islands_of
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Call, Collective, Support
@@ -25,11 +25,12 @@ _EXTRA = "pip install 'collbench[cuda]'"
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """What a design of ours takes: its collective, element types, and epilogues behind it."""
+    """What a design of ours takes: its collective, element types, epilogues behind it, and parts of any length."""
 
     collective: Collective = Collective.ALL_REDUCE
     dtypes: tuple[str, ...] = FLOATS
     epilogues: tuple[str, ...] = ()
+    splits: bool = False
 
 
 _PLAIN = Takes()
@@ -50,8 +51,9 @@ def _refuse_collective(takes: Takes, call: Call) -> Support | None:
     reduces = call.collective in {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER}
     if call.op != ("sum" if reduces else ""):
         return Support.no(f"{call.collective} with {call.op or 'no operation'}: only sums are built")
-    if call.splits:
-        return Support.no("it knows no splits")
+    splits = splits_problem(call) if takes.splits else "it knows no splits" if call.splits else ""
+    if splits:
+        return Support.no(splits)
     if call.epilogue and call.epilogue not in takes.epilogues:
         return Support.no(f"it knows no epilogue {call.epilogue}")
     reason = why_not(call)
@@ -79,7 +81,7 @@ def _refuse_call(call: Call) -> Support | None:
     if call.world_size > _MOST_RANKS:
         return Support.no(f"{call.world_size} ranks: the kernels know at most {_MOST_RANKS}", "start fewer ranks")
     unit = call.itemsize * call.world_size
-    if call.collective in IN_PARTS and call.bytes % unit:
+    if call.collective in IN_PARTS and call.bytes % unit and not call.splits:
         return Support.no(f"{call.bytes} bytes: not the same for every rank", f"use a multiple of {unit}")
     if call.collective is Collective.BARRIER:
         return None if call.bytes == unit else Support.no(f"{call.bytes} bytes: a barrier takes one element per rank")

@@ -3,7 +3,10 @@
 import os
 
 from collbench.algorithms.auto import EVERYWHERE
+from collbench.algorithms.cuda.arguments import Plan, plan, splits_table, splits_table_at
+from collbench.algorithms.cuda.designs import UNEVEN
 from collbench.algorithms.cuda.runner import OwnRunner
+from collbench.algorithms.shapes import rows_of
 
 __all__ = [
     "Auto", "Islands", "OneStagePull", "OneStagePullBuffered", "Push", "PushAllGather", "PushAllToAll",
@@ -74,9 +77,27 @@ class PushReduceScatter(OwnRunner):
 
 
 class PushAllToAll(OwnRunner):
-    """Parts are written to whom they are meant for."""
+    """Parts are written to whom they are meant for; with splits, a table in the region says what goes where."""
 
     kernels = ("push_all_to_all",)
+
+    def _kernel_names(self) -> tuple[str, ...]:
+        return (UNEVEN,) if self.call.splits else self.kernels
+
+    def _plan(self, kernel: str) -> Plan:
+        call = self.call
+        if kernel != UNEVEN:
+            return plan(kernel, call.world_size, call.dtype, call.bytes)
+        longest = max(count for row in rows_of(call) for count in row) * call.itemsize
+        return plan(kernel, call.world_size, call.dtype, call.world_size * longest)
+
+    def _reset(self, kernel: str) -> None:
+        super()._reset(kernel)
+        if kernel == UNEVEN and self._region is not None:
+            table = splits_table(rows_of(self.call), self.ranks.rank, self.call.itemsize)
+            self._region.write(splits_table_at(self._plan(kernel), self.call.world_size), table)
+            self._drain("writing the table of splits")
+            self.ranks.barrier()
 
 
 class PushBarrier(OwnRunner):

@@ -1,6 +1,7 @@
 """Our all-gather, reduce-scatter, all-to-all and barrier: every rank writes its parts to its peers, once.
 
-A flag stands in every 8 bytes, so any element type and any bits travel. Kernels: cuda/exchange.cuh.
+A flag stands in every 8 bytes, so any element type and any bits travel. Kernels: cuda/exchange.cuh; for parts of
+different length cuda/exchange_uneven.cuh.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def _all_to_all(call: Call, topology: Topology) -> Schedule:
 
 
 def _takes(collective: Collective) -> Takes:
-    return Takes(collective, (*FLOATS, "int32"))
+    return Takes(collective, (*FLOATS, "int32"), splits=collective is Collective.ALL_TO_ALL)
 
 
 ALGORITHMS = (

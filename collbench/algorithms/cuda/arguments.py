@@ -1,16 +1,18 @@
 """What a kernel is given: the argument record as the device code lays it out, and what lies in a shared region."""
 
 import ctypes
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-from collbench.algorithms.cuda.designs import COLLECTIVES
+from collbench.algorithms.cuda.designs import COLLECTIVES, UNEVEN
 from collbench.errors import UsageError
 from collbench.results.records import Collective
 
 __all__ = [
     "CONTROL_BYTES", "EMPTY_WORDS", "MAX_BLOCKS", "MAX_RANKS", "Args", "ErrorRecord", "Islands", "Plan", "first_count",
-    "halves", "max_threads", "plan", "read_error",
+    "halves", "max_threads", "plan", "read_error", "splits_table", "splits_table_at",
 ]  # fmt: skip
 
 MAX_RANKS = 16
@@ -26,6 +28,7 @@ EMPTY_WORDS = {"bfloat16": 0x80008000, "float16": 0x80008000, "float32": 0x80000
 """Word that stands for "not yet written" in data that announces itself: -0.0, which senders turn into +0.0."""
 
 _EMPTY_FLOAT = 0x80000000
+_TABLE_BYTES = 4 * 4 * MAX_RANKS
 _PHASES = (
     "", "data of a peer", "the start barrier", "the end barrier", "a peer's staged copy", "a chunk to sum",
     "a summed chunk", "the middle barrier", "a chunk of its group", "a partial sum of another group",
@@ -135,11 +138,15 @@ def plan(kernel: str, world_size: int, dtype: str, message_bytes: int, islands: 
 
     `message_bytes` is the largest message; it is rounded up to 16 bytes. The bound holds for islands of which at most
     one has a single rank; more of those are a one-stage exchange of fp32 and need up to 4 x world_size x message.
+    For an all-to-all with splits, `message_bytes` is world_size times the longest part of any pair.
     """
     vectors = -(-message_bytes // 16)
     slot = 16 * -(-vectors // world_size)
     parts = 2 if EMPTY_WORDS[dtype] == EMPTY_WORDS["bfloat16"] else 1
     empty = EMPTY_WORDS[dtype]
+    if kernel == UNEVEN:
+        units = max(1, -(-message_bytes // world_size // 8))
+        return _planned(kernel, message_bytes, units, 1, ((2 * (world_size - 1) * units * 16, 0), (_TABLE_BYTES, 0)))
     if kernel in COLLECTIVES or kernel == "push_flags":
         if COLLECTIVES.get(kernel) is Collective.BARRIER:
             return _planned(kernel, message_bytes, 1, 2, ((MAX_RANKS * 8, 0),))
@@ -169,6 +176,21 @@ def plan(kernel: str, world_size: int, dtype: str, message_bytes: int, islands: 
         areas[kernel] = (2, (((groups.largest - 1) * slot, empty), (wire, _EMPTY_FLOAT), (sums, empty)))
     sets, parts_of_set = areas[kernel]
     return _planned(kernel, message_bytes, vectors, sets, parts_of_set)
+
+
+def splits_table(rows: Sequence[Sequence[int]], rank: int, itemsize: int) -> bytes:
+    """What `push_all_to_all_uneven` reads: bytes for every rank and their places, bytes from every rank and theirs.
+
+    `rows[a][b]` are the elements that rank a sends to rank b.
+    """
+    sent, got = list(rows[rank]), [row[rank] for row in rows]
+    words = (sent, list(accumulate(sent, initial=0))[:-1], got, list(accumulate(got, initial=0))[:-1])
+    return struct.pack(f"<{4 * len(rows)}I", *(count * itemsize for row in words for count in row))
+
+
+def splits_table_at(made: Plan, world_size: int) -> int:
+    """Where the table lies in a rank's region: behind the two sets."""
+    return CONTROL_BYTES + 2 * (world_size - 1) * made.cap * 16
 
 
 def max_threads(world_size: int) -> int:

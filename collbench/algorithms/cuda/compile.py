@@ -57,7 +57,7 @@ SPEEDUPS: Mapping[str, int] = {
 
 _FILES = (
     "primitives.cuh", "common.cuh", "one_stage.cuh", "push_flags.cuh", "two_stage.cuh", "fused.cuh", "islands.cuh",
-    "staged_ring.cuh", "exchange.cuh", "kernels.cuh",
+    "staged_ring.cuh", "exchange.cuh", "exchange_uneven.cuh", "kernels.cuh",
 )  # fmt: skip
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

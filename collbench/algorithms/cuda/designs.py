@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from collbench.results.records import DTYPE_BYTES, Collective
 
-__all__ = ["COLLECTIVES", "FLAGGED", "FLOATS", "FUSED", "KINDS", "collective_of", "dtypes_of", "granule", "kind_of"]
+__all__ = [
+    "COLLECTIVES", "FLAGGED", "FLOATS", "FUSED", "KINDS", "UNEVEN", "collective_of", "dtypes_of", "granule", "kind_of",
+]  # fmt: skip
 
 FLOATS = ("bfloat16", "float16", "float32")
 """Element types of designs whose data announces itself: -0.0 means "not yet written"."""
@@ -14,6 +16,9 @@ COLLECTIVES: Mapping[str, Collective] = {
     "push_all_to_all": Collective.ALL_TO_ALL, "push_barrier": Collective.BARRIER,
 }  # fmt: skip
 """Device functions that are no all-reduce."""
+
+UNEVEN = "push_all_to_all_uneven"
+"""Device function of an all-to-all with splits; `arguments.splits_table` makes what it reads."""
 
 FLAGGED = ("push_flags", *COLLECTIVES)
 """Device functions with a flag in every 8 bytes: any bits, so integers too."""

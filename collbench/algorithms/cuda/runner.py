@@ -57,7 +57,7 @@ class OwnRunner(Runner):
         self._region: SharedRegion | None = None
         self._launcher: Launcher | None = None
         self._stream: Any = None
-        self._arrays = arrays_of(call)
+        self._arrays = arrays_of(call, ranks.rank)
         self._tensors: dict[str, list[Any]] = {}
         self._offsets: dict[str, list[int]] = {}
         self._names = self._kernel_names()

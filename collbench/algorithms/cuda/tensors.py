@@ -18,6 +18,8 @@ class _Pointer:
 
 def tensor_at(torch: Any, address: int, call: Call, count: int, device: str) -> Any:  # noqa: ANN401 - torch objects
     """A one-dimensional tensor of `count` elements of the call's dtype on memory of ours, which must outlive it."""
+    if not count:
+        return torch.empty(0, dtype=getattr(torch, call.dtype), device=device)
     code = {2: "<i2", 4: "<i4"}[call.itemsize]
     words = torch.as_tensor(_Pointer(address, count, code), device=device)
     return words.view(getattr(torch, call.dtype))

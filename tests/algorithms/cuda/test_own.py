@@ -72,7 +72,7 @@ def test_collectives_of_parts_take_any_element_type(name: str) -> None:
     [
         ("push_all_gather", replace(GATHER, op="sum"), "all_gather with sum"),
         ("push_all_gather", replace(GATHER, bytes=1026), "use a multiple of 16"),
-        ("push_all_to_all", Call(1024, 8, Collective.ALL_TO_ALL, "", splits=(1,) * 8), "no splits"),
+        ("push_all_to_all", Call(1024, 8, Collective.ALL_TO_ALL, "", splits=(1,) * 8), "expected 64"),
         ("push_barrier", Call(1024, 8, Collective.BARRIER, ""), "one element per rank"),
         ("push", Call(1024, 8, epilogue="bias"), "no epilogue bias"),
         ("two_stage_push", Call(1024, 8, epilogue="residual_rmsnorm"), "no epilogue residual_rmsnorm"),

@@ -17,6 +17,7 @@ from collbench.report.series import Panel, panels, spreads
 from collbench.report.sharing import sharing
 from collbench.report.svg import Styles
 from collbench.results.records import Run, Samples
+from collbench.results.summary import clean
 from collbench.results.summary import rows as make_rows
 from collbench.units import format_bytes, format_us
 
@@ -42,7 +43,8 @@ def measured(
         "headline_of": best.title if best else "",
         "headline_times": answer.finding(best) if best else "",
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
-        "cautions": answer.cautions(run.fabric, launches, noisy, len(ok), finished=bool(run.finished)),
+        "cautions": _foreign(run)
+        + answer.cautions(run.fabric, launches, noisy, len(ok), finished=bool(run.finished)),
         "gain": sentence(best, found_leads, run.fabric) if best else "",
         "fastest": _fastest(best, found_leads) if best else None,
         "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches),
@@ -51,6 +53,19 @@ def measured(
     shown |= crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)
     shown |= distributions(best, samples, styles) | launch_figure(rows, told.evidence.probes, styles)
     return shown | accuracy(told, rows, styles)
+
+
+def _foreign(run: Run) -> list[str]:
+    """What another tool's times are, where it measured."""
+    if run.settings.get("group_times") is not True:
+        return []
+    tool = clean(str(run.settings.get("tool", "another tool")))
+    whose = (
+        f"Measured by {tool}, not by collbench: whose time it is stands behind the algorithm's name. avg is a mean "
+        "over ranks and calls, which is less than the slowest rank's; events is the slowest process of each iteration; "
+        "unverified results were compared with nothing."
+    )
+    return [whose]
 
 
 def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:

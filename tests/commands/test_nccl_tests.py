@@ -251,7 +251,9 @@ def test_parse_reads_stdin_and_keeps_a_run(monkeypatch: pytest.MonkeyPatch, caps
     run = RunFolder.open("run").run
     assert run.command == ("collbench", "nccl-tests", "--parse", "-")
     assert [node["busid"] for node in run.machine["topology"]["nodes"]][:1] == ["0000:01:00.0"]
-    assert "nccl_tests avg" in build(Path("run"))
+    page = build(Path("run"))
+    assert "nccl_tests avg" in page
+    assert "Measured by nccl-tests, not by collbench" in page
     assert "secret" not in Path("run/run.json").read_text()
 
 

@@ -41,7 +41,7 @@ def _figure(
     text = figure.draw(panel, shown, predicted=True)
     svg, _ = inline(text, prefix, styles, f"{title}. {finding}", figure.titles(shown, predicted=True))
     return Drawn(
-        title, finding, svg, _table(panel, shown), note, [figure.key_of(one) for one in shown],
+        title, finding, svg, _table(title, panel, shown), note, [figure.key_of(one) for one in shown],
         f"Curves, fastest at {step} first", "bytes per rank, logarithmic", "microseconds per call, logarithmic",
     )  # fmt: skip
 
@@ -68,13 +68,13 @@ def _note(made: Cast) -> str:
     )
 
 
-def _table(panel: Panel, shown: Sequence[Series]) -> Table:
+def _table(title: str, panel: Panel, shown: Sequence[Series]) -> Table:
     sizes = panel.sizes
     columns = [("algorithm", False), *((format_bytes(size), True) for size in sizes)]
     lines = [
         [one.name, *(format_us(point.p50_us) if (point := one.at(size)) else "" for size in sizes)] for one in shown
     ]
-    return Table("Predicted microseconds by bytes", columns, lines)
+    return Table(f"Microseconds by bytes, {title}", columns, lines)
 
 
 def terms(made: Cast, styles: Styles) -> list[Drawn]:

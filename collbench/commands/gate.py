@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
         mode = GateMode.PAIRED if args.paired else GateMode.STORED
         _write(args, Outcome(mode, rules, (), (str(error),)))
         raise
-    _write(args, outcome)
     _print(args, outcome)
+    _write(args, outcome)
     code = outcome.exit_code(strict=args.strict)
     return 0 if code == 1 and args.warn_only else code
 
@@ -104,6 +104,10 @@ def _rules(args: argparse.Namespace) -> "Rules":
 def _check_call(args: argparse.Namespace) -> None:
     from collbench.errors import UsageError
 
+    for path in (args.json_file, args.junit, args.markdown, args.comment, args.html):
+        # said now: the verdicts of an hour of launches must not end in a folder that is not there
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'there is no such folder'}")
     if args.paired:
         if not args.baseline or not args.candidate:
             raise UsageError("--paired needs --baseline SIDE and --candidate SIDE")

@@ -146,6 +146,7 @@ def test_a_damaged_file_is_one_line_and_still_reaches_junit(baseline: str, tmp_p
         ("gate", "--paired", "--baseline", "x", "--candidate", "y"), ("gate", "no", "such"),
         ("gate", "a", "b", "--blocks", "3"), ("gate", "a", "b", "--blocks", "x"), ("gate", "a", "b", "--alpha", "2"),
         ("gate", "a", "b", "--allow-mismatch", "fabric"),
+        ("gate", "a", "b", "--junit", "no/such/folder.xml"), ("gate", "a", "b", "--html", "."),
         ("gate", "a", "b", "--quantile", "0.25"), ("baseline", "save", "no-run"), ("baseline", "forget", "x"),
         ("calibrate-gate", "no-run"), ("export", "no-run", "--format", "bmf"), ("export", "no-run", "--format", "xml"),
         ("compare", "no-run", "no-run"),

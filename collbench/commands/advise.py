@@ -138,10 +138,28 @@ def _print_text(workload: "Workload", advice: "Advice") -> None:
         print("Intervals: 95 %, from launches." if intervals else _no_interval(advice.launches))
     else:
         print("Intervals: the model's nominal 90 %.")
+    _wrap(_short(advice))
     for batch in advice.batches:
         print()
         _print_steps(advice, batch)
     _print_worth(advice)
+
+
+def _short(advice: "Advice") -> str:
+    """The answer in one sentence, for the first batch size; who cannot be told from the best is counted."""
+    best = advice.steps[0]
+    alike = [step for step in advice.steps if step.batch == best.batch]
+    default = _default(alike)
+    text = f"In short: {best.algorithm} at batch {best.batch}, {best.tokens_per_s:.1f} tokens/s"
+    if default is not None and default is not best:
+        text += f", {_gain(best.step_us, default.step_us)} against {default.algorithm}"
+    if advice.servable and advice.servable != best.algorithm:
+        text += f"; of those that a server can be told to use, {advice.servable}"
+    if best.interval_us is None:
+        return f"{text}. Without an interval, nobody can say whether the order is chance."
+    ties = [s for s in alike[1:] if s.interval_us is not None and s.interval_us[0] <= best.interval_us[1]]
+    many = f"intervals of {len(ties)} others reach" if len(ties) > 1 else "interval of one other reaches"
+    return f"{text}. The {many} into its own." if ties else f"{text}."
 
 
 def _print_rest(advice: "Advice") -> None:

@@ -21,6 +21,7 @@ def test_from_a_topology_alone(collbench: Shell) -> None:
     done = collbench("advise", *words, "--compare", "nvswitch-8gpu")
     assert (done.returncode, done.stderr) == (0, "")
     text = " ".join(done.stdout.split())
+    assert "reach into its own" in text, "the model's intervals are wide, so the best is not alone"
     told = ("nothing was measured", "Speculation pays if an all-reduce of 43008 bytes", "rewired as nvswitch-8gpu")
     assert [part for part in (*told, "To use", "do not carry over") if part not in text] == []
 
@@ -33,6 +34,9 @@ def test_from_a_run(collbench: Shell, tmp_path: Path) -> None:
     assert "measured" in done.stdout
     assert "no interval: one launch" in done.stdout
     assert "push instead of nccl_ring_ll saves" in done.stdout
+    text = " ".join(done.stdout.split())
+    assert "In short: push at batch 1, " in text
+    assert "against nccl_ring_ll; of those that a server can be told to use, nccl_ring_ll. Without an interval" in text
 
 
 def test_rewiring_from_a_run_is_the_models_on_both(collbench: Shell, tmp_path: Path) -> None:

@@ -125,6 +125,10 @@ def _table(found: "Calibration") -> str:
         for line in [head, *body]
     ]
     lines += [f"{found.observations} observations"]
+    if found.unseen:
+        words = ("nccl.*" if one.name.startswith("nccl.") else one.name for one in found.unseen)
+        names = ", ".join(dict.fromkeys(words))
+        lines += [f"not identifiable, since no probe shows it, and at its prior: {names}"]
     lines += [f"not told apart: {a} and {b} (correlation {r:+.2f})" for a, b, r in found.inseparable]
     lines += [
         f"missed: {label}: {value:.4g} measured, {model:.4g} by the model" for label, value, model in found.misfit

@@ -119,7 +119,8 @@ def draw_intervals(axes: Any) -> None:  # noqa: ANN401
     rows = {row["algorithm"]: row for row in forecast.rows([BYTES])}
     for place, name in enumerate(SHOWN):
         row = rows[name]
-        axes.plot([row["low_us"], row["high_us"]], [place, place], color="#0072b2", lw=5, alpha=0.35, solid_capstyle="butt")
+        ends = [row["low_us"], row["high_us"]]
+        axes.plot(ends, [place, place], color="#0072b2", lw=5, alpha=0.35, solid_capstyle="butt")
         axes.plot(row["total_us"], place, "o", color="#0072b2")
         axes.plot(row["floor_us"], place, "|", color="#d55e00", ms=14, mew=2)
         axes.annotate(f"{row['prior_share']:.0%} priors", (row["high_us"], place), (6, -3),

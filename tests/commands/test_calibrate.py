@@ -38,6 +38,7 @@ def test_parameters_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureF
     assert (data["schema"], data["kind"]) == ("collbench/1", "parameters")
     rows = {row["name"]: row for row in data["rows"]}
     assert rows["launch.graph"]["identified"]
+    assert not rows["reduce.gbps"]["identified"], "no probe contains a sum"
     assert rows["launch.graph"]["value"] == pytest.approx(1.5, rel=0.05)
     known = read_parameters(path)
     assert known is not None
@@ -69,6 +70,9 @@ def test_table_says_what_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "launch.graph" in text
     assert "observations" in text
     assert "not told apart" in text
+    unseen = next(line for line in text.splitlines() if line.startswith("not identifiable"))
+    assert "reduce.gbps" in unseen
+    assert "launch.graph" not in unseen
 
 
 def test_runs_that_teach_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,9 @@
 import contextlib
 import ctypes
 import importlib.metadata
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -350,3 +353,24 @@ def test_an_installed_library_has_what_its_version_promises() -> None:
         library = NcclLibrary(path)
         for name, since in SINCE.items():
             assert (not missing(library, (name,))) == (library.version >= since), name
+
+
+@pytest.mark.gpu
+def test_every_way_through_nccl_on_real_gpus() -> None:
+    """On two GPUs the sweep is the test: every row is right, or says why it does not run."""
+    torch = pytest.importorskip("torch")
+    if torch.cuda.device_count() < 2:
+        pytest.skip("fewer than two CUDA devices")
+    base = [sys.executable, "-m", "collbench", "sweep", "--nproc", "2", "-n", "20", "--calls", "1,8", "--json"]
+    calls = (
+        ["--algorithms", "nccl_symmetric,nccl_per_call_ring_ll,nccl_per_call_tree_ll,nccl_auto", "--sizes", "14336"],
+        ["--algorithms", "coalesced", "--sizes", "14336"],
+        ["--collective", "all_to_all", "--skew", "even,dispatch:1,combine:1", "--algorithms", "expert,own", "--sizes",
+         "57344"],
+    )  # fmt: skip
+    for words in calls:
+        done = subprocess.run([*base, *words], capture_output=True, text=True, timeout=300, check=True)
+        rows = json.loads(done.stdout)["rows"]
+        assert {row["status"] for row in rows} <= {"ok", "unsupported"}, [r for r in rows if r["status"] == "wrong"]
+        assert any(row["status"] == "ok" for row in rows)
+        assert all(row["reason"] for row in rows if row["status"] == "unsupported")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,6 +134,23 @@ def _no_worker_of(folder: Path) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_libraries_are_compared_each_in_workers_of_its_own(tmp_path: Path) -> None:
+    """The newer library is faster without any setting: it wins, and the text says what to preload."""
+    for version in (22809, 23007):
+        source = tmp_path / f"{version}.c"
+        source.write_text(f"int ncclGetVersion(int *v) {{ *v = {version}; return 0; }}")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / f"lib{version}.so"), str(source)], check=True)
+    words = [*WORDS[:-4], "--set", "COLLBENCH_DEMO_FAULT=wrong", "--nccl", "lib22809.so", "--nccl", "lib23007.so"]
+    done = tune(*words, "--candidates", "4", "--budget", "60s", "--out", "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "winner: 2.30.7, " in done.stdout
+    assert "# with NCCL 2.30.7: LD_PRELOAD its lib23007.so" in done.stdout
+    assert "2.28.9+COLLBENCH_DEMO_FAULT=wrong  wrong" in done.stdout
+    run = json.loads((tmp_path / "run" / "search" / "run.json").read_text())
+    assert {cell["variant"] for cell in run["cells"]} >= {"2.28.9", "2.30.7"}
 
 
 def test_without_a_gpu_it_says_so_at_once(tmp_path: Path) -> None:

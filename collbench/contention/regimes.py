@@ -6,7 +6,7 @@ Thresholds are those of a study of published measurements (docs/model/README.md)
 
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from collbench.contention.findings import Evidence, Finding, Regime, State
@@ -142,7 +142,31 @@ def _downtrained(evidence: Evidence) -> tuple[float, str] | str:
         limit = _limit(evidence.topology, src, dst)
         if limit:
             found.append((gbps / limit[0], f"rank {src} to {dst}: {gbps:.1f} GB/s, {limit[1]} carries {limit[0]:.1f}"))
-    return min(found) if found else "no copy alone over PCIe links of known generation and width"
+    found += _under_load(evidence)
+    return min(found) if found else "no copy alone, and no link seen under load, of known generation and width"
+
+
+def _under_load(evidence: Evidence) -> Iterator[tuple[float, str]]:
+    """The best state in which each rank's own link was seen in any cell, against what card and slot can do."""
+    gpus = evidence.topology.gpus
+    links = {link.dst: link for link in evidence.topology.links if link.kind is LinkKind.PCIE and link.dst in gpus}
+    for rank, gpu in enumerate(gpus):
+        link = links.get(gpu)
+        most = payload_gbps(link.generation, link.width) if link else None
+        seen = [state for text in evidence.texts.values() if (state := _link_state(text, rank))]
+        rates = [(rate, state) for state in seen if (rate := payload_gbps(*state))]
+        if link and most and rates:
+            rate, (generation, width) = max(rates)
+            yield (
+                rate / most,
+                f"rank {rank}: Gen{generation} x{width} under load, Gen{link.generation} x{link.width} at best",
+            )
+
+
+def _link_state(text: Mapping[str, str], rank: int) -> tuple[int, int] | None:
+    """Generation and width that NVML told of a rank's link; what differs from rank 0 stands as `name@rank`."""
+    words = [text.get(f"{name}@{rank}", text.get(name, "")) for name in ("pcie_generation_now", "pcie_width_now")]
+    return (int(words[0]), int(words[1])) if all(word.isdecimal() for word in words) else None
 
 
 def _limit(topology: Topology, src: int, dst: int) -> tuple[float, str] | None:
@@ -216,7 +240,7 @@ _DETECTORS = (
         "clear ACS redirection on root ports and on the switches' downstream ports",
     ), _redirect),
     _Detector(Regime(
-        "downtrained link", "one copy alone, against what generation and width of its links carry", 0.8,
+        "downtrained link", "one copy alone, or a link under load, against what generation and width carry", 0.8,
         "look at LnkSta and LnkCap under load (lspci -vv): reseat the card, check riser and BIOS",
     ), _downtrained),
     _Detector(Regime(

@@ -128,6 +128,21 @@ def test_transports_in_the_log() -> None:
         assert finding.state is state
 
 
+@pytest.mark.parametrize(("texts", "state", "where"), [
+    ([{"pcie_generation_now": "1", "pcie_width_now": "16"}, {"pcie_generation_now": "5", "pcie_width_now": "16"}],
+     State.ABSENT, "Gen5 x16 under load"),
+    ([{"pcie_generation_now": "5", "pcie_width_now": "16", "pcie_width_now@3": "4"}],
+     State.PRESENT, "rank 3: Gen5 x4 under load, Gen5 x16 at best"),
+    ([{"pcie_generation_now": "?", "pcie_width_now": "16"}], State.UNTESTED, "no link seen"),
+])  # fmt: skip
+def test_links_that_a_sweep_saw_under_load(texts: list[dict[str, str]], state: State, where: str) -> None:
+    """Without a probe: the best state of each rank's link counts, since a link may rest in one cell."""
+    evidence = Evidence(topology=box(), texts=dict(enumerate(texts)))
+    finding = next(one for one in detect(evidence) if one.regime == "downtrained link")
+    assert finding.state is state
+    assert where in finding.evidence
+
+
 def test_skew_and_wrong_results_of_a_run() -> None:
     """Ranks that wait for a late one differ; a wrong answer is named whatever its time."""
     late = Samples("a", 0, Status.OK, latency_us=((100.0, 90.0), (10.0, 12.0)))

@@ -125,6 +125,7 @@ class Grouped(NcclRunner):
 
     batch: ClassVar[int] = 1
     described = "ncclAllReduce, several in one group,"
+    estimated = False
     needs = ("ncclSend",)  # not called: it says that there is no way through torch.distributed
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:

@@ -17,6 +17,7 @@ class SendRecv(NcclRunner):
 
     logged = "SendRecv"
     described = "ncclSend and ncclRecv in one group,"
+    estimated = False
     needs = ("ncclSend",)
 
     def _allocate(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
@@ -45,6 +46,7 @@ class AllToAll(NcclRunner):
 
     logged = "AlltoAll"
     described = "ncclAlltoAll"
+    estimated = False
     needs = ("ncclAlltoAll",)
 
     def _bound_call(self, library: NcclLibrary, communicator: int, i: int) -> tuple[Any, ...]:

@@ -37,6 +37,8 @@ class NcclRunner(Runner):
     logged: ClassVar[str] = "AllReduce"
     """The collective's name in NCCL's log."""
     described: ClassVar[str] = "ncclAllReduce out of place,"
+    estimated: ClassVar[bool] = True
+    """Whether NCCL's own estimate means this call: it knows no groups, no sends and no symmetric kernels."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Entry points without which it cannot run: there is no other way through torch.distributed."""
 
@@ -169,7 +171,7 @@ class NcclRunner(Runner):
 
     def _ask_for_an_estimate(self) -> None:
         """NCCL's own estimate of a call, for the record; a library that has none or fails at it changes nothing."""
-        if self._library is None:
+        if self._library is None or not self.estimated:
             return
         stream = self._current_stream().cuda_stream
         try:

@@ -26,6 +26,7 @@ class Symmetric(NcclRunner):
     """Slots lie in two windows, one for inputs and one for outputs; the call is the same `ncclAllReduce`."""
 
     described = "ncclAllReduce on symmetric windows,"
+    estimated = False
     needs = ("ncclMemAlloc", "ncclCommWindowRegister")
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:

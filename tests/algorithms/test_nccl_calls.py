@@ -227,6 +227,8 @@ def test_all_to_alls_bring_every_part_to_its_place(hub: Hub, kind: Any, call: Ca
             assert [check.judge().reason for check in checks] == ["", ""]
         assert hub.depth == 0
         assert runners[0].proof().reason == ""
+        # what is simulated stays queued in some releases: a send would then be made twice
+        assert "ncclGroupSimulateEnd" not in hub.log
     assert not any(hub.sent.values())
 
 

@@ -202,7 +202,8 @@ def _given_words(args: argparse.Namespace) -> list[str]:
     words = ["-b", args.first or "1K", "-e", args.last or args.first or "4M", "-f", str(args.factor), "-d", args.dtype]
     words += ["--collective", args.collective] if args.collective else []
     words += ["-n", str(args.iterations)] if args.iterations else []
-    words += ["--launcher", args.launcher] if args.launcher else []
+    # its other words may name hosts
+    words += ["--launcher", Path(args.launcher.split()[0]).name] if args.launcher.split() else []
     words += ["--launches", str(args.launches)]
     return [*words, *(["--", *args.extra] if args.extra else [])]
 

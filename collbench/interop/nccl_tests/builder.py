@@ -11,8 +11,8 @@ from collbench.interop.nccl_tests.words import given, program_in, settings_from
 __all__ = ["FAILURE", "Builder", "completed"]
 
 FAILURE = re.compile(
-    r"Test (?:NCCL |CUDA |MPI )?failure|Invalid number of GPUs|while loading shared libraries|cannot open shared object"
-    r"|Segmentation fault|core dumped|Bus error|CUDA failure|out of memory"
+    r"Test (?:NCCL |CUDA |MPI )?failure|Invalid number of GPUs|(?:error )?while loading shared libraries"
+    r"|cannot open shared object|Segmentation fault|core dumped|Bus error|CUDA failure|out of memory"
     r"|(?:mpirun|mpiexec|prterun|srun)\b.{0,20}(?:noticed|detected|error)"
     r"|command not found|No such file or directory|Permission denied|unhandled (?:cuda|system) error|# ?error:"
     r"|no CUDA-capable device|driver version is insufficient|std::bad_alloc|Killed\b|exit code [1-9]"
@@ -25,7 +25,7 @@ _CONFIG = re.compile(
     r"(?:\s+unalign:\s*(\d{1,9}))?"
 )
 _DEVICE = re.compile(
-    r"Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s+)?Pid\s+(\d{1,10})\s+on\s+(\S{1,256})\s+device\s+(\d{1,4})\s+"
+    r"Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s+)?(?:Pid\s+(\d{1,10})\s+)?on\s+(\S{1,256})\s+device\s+(\d{1,4})\s+"
     r"\[([^\]]{1,40})\]\s*(.{0,200})"
 )
 _VERSION = re.compile(r"(?:nccl-tests version\s+|rccl-tests: Version\s+)(\S{1,40})(?:.*nccl-library=(\d{1,7}))?")
@@ -142,7 +142,7 @@ class Builder:
             return False
         if len(self._devices) < _MOST_DEVICES:
             rank, group, pid, host, _, bus, model = match.groups()
-            self._devices.append(Device(int(rank), int(group or 0), int(pid), host, bus, model.strip()))
+            self._devices.append(Device(int(rank), int(group or 0), int(pid or 0), host, bus, model.strip()))
         return True
 
     def _end(self, body: str) -> bool:

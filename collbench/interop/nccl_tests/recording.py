@@ -20,6 +20,8 @@ from collbench.topology.machine import Machine
 __all__ = ["Recorder", "record"]
 
 _PLACES = ("out", "in")
+_PRIVATE = frozenset({"NCCL_HOSTID", "NCCL_COMM_ID", "NCCL_DEBUG_FILE"})
+"""Variables that name a host."""
 
 
 def new_run(
@@ -28,7 +30,7 @@ def new_run(
     """The record of a run that nccl-tests measured."""
     now = dt.datetime.now(dt.UTC)
     words = tuple(Path(word).name if word.startswith("/") else word for word in command)
-    kept = {name: text for name, text in environment.items() if name.startswith("NCCL_") and "/" not in text}
+    kept = {k: v for k, v in environment.items() if k.startswith("NCCL_") and "/" not in v and k not in _PRIVATE}
     return Run(
         run_id=f"{now:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", created=now.isoformat(timespec="seconds"), command=words,
         version=__version__, fabric=machine.fabric, world_size=machine.ranks, launches=launches, cells=tuple(cells),

@@ -5,6 +5,7 @@ so it gets a name in a folder of its own, which is deleted: the file holds the e
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ _CYCLES = 5
 """Repetitions of the whole sweep where only means are printed: fewer values than five are called noisy."""
 
 _MOST_SIZES = 4096
+_CAUSE = re.compile(rf"(?:{FAILURE.pattern}|NCCL WARN).*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +173,10 @@ def _outcome(binary: Binary, ended: Ended, invocation: Invocation | None, deadli
 
 def _why(ended: Ended) -> str:
     lines: Sequence[str] = [*ended.out.splitlines(), *ended.err.splitlines()]
-    said = [line for line in lines if FAILURE.search(line[:2000]) or "NCCL WARN" in line[:2000]]
-    # the first line names the cause, those behind it where it went through
-    return clean(said[0])[:200] if said else ""
+    found = (_CAUSE.search(line[:2000]) for line in lines)
+    # the first line names the cause, those behind it where it went through; hosts are left out
+    said = next((match[0] for match in found if match), "")
+    return clean(re.sub(r" on node \S+", "", said))[:200]
 
 
 def _code(code: int | None) -> str:

@@ -1,13 +1,13 @@
 """Tables that nccl-tests prints, read by the names in their headers, whatever stands between the rows.
 
-Layouts seen: with an `error` column (before 2.12), `#wrong`, `#bitdiff` and `i_min ... i_cv%` (2.19), `#iters`,
-`timestamp`, `cputime`; one or two places; blank redop; prefixes of mpirun, srun and containers; NCCL's log in between,
-also in the middle of a row.
+Layouts seen: `bytes N type op time algbw busbw res` in milliseconds (2017), an `error` column (before 2.12), `#wrong`,
+`#bitdiff` and `i_min ... i_cv%` (2.19), `#iters`, `timestamp`, `cputime`; one or two places; blank redop; prefixes of
+mpirun, srun and containers; NCCL's log in between, also in the middle of a row.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.interop.nccl_tests.builder import Builder
 from collbench.interop.nccl_tests.figures import figures, number, wrong_of
@@ -33,6 +33,10 @@ _TYPE = re.compile(r"[A-Za-z][\w]{0,23}", re.ASCII)
 _VALUE = re.compile(r"[+-]?(?:\d[\d.]*(?:[eE][+-]?\d+)?|nan|inf)|N/?A", re.ASCII | re.IGNORECASE)
 _EXPORT = re.compile(r"# collbench \d[\w.+]{0,40}: \d{1,6} ranks, fabric ")
 _CLOCK = ("time", "cputime")
+_FIRST = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
+"""Names of the first releases, whose times are milliseconds and whose other lines have no `#`."""
+
+_BARE = re.compile(r"\s*(?:nThread\s|Out of bounds values\s*:|Avg bus bandwidth\s*:)")
 _NAMED = {"size", "count", "type"}
 
 
@@ -45,6 +49,7 @@ class _Layout:
     places: int
     behind: int
     cputime: bool
+    milliseconds: bool
 
     @property
     def right(self) -> int:
@@ -114,7 +119,7 @@ class _Reader:
             self._line(index, line)
         self._cut_off()
         self._finish()
-        return self._done
+        return _unmixed(self._done)
 
     def _stripped(self) -> Iterator[tuple[int, str]]:
         """Lines without prefixes and without what NCCL logs; the log is looked at for versions and warnings."""
@@ -135,9 +140,11 @@ class _Reader:
     def _line(self, index: int, line: str) -> None:
         body = line.replace("|", " ").strip()
         words = body.lstrip("#* ").split()
+        if words[:2] == ["bytes", "N"]:
+            words = [_FIRST.get(word, word) for word in words]
         if self._is_header(words):
             self._header(words, line)
-        elif body.startswith("#"):
+        elif body.startswith("#") or _BARE.match(line):
             self._comment(index, body)
         elif self._now.failed(line, lambda: quoted(self.lines, index)):
             self._cut_off()
@@ -162,7 +169,8 @@ class _Reader:
         body = tuple(columns[at[0] : at[0] + width])
         behind = columns[at[0] + width * min(len(at), 2) :]
         extra = len(behind) + behind.count("timestamp")
-        self._layout = _Layout(tuple(columns[: at[0]]), body, min(len(at), 2), extra, "cputime" in body)
+        first = "bytes" in line.split()
+        self._layout = _Layout(tuple(columns[: at[0]]), body, min(len(at), 2), extra, "cputime" in body, first)
         self._now.table_begins(cputime="cputime" in body)
 
     def _comment(self, index: int, body: str) -> None:
@@ -218,6 +226,23 @@ class _Reader:
         self._now = Builder(self._now.next_command)
 
 
+def _unmixed(found: list[Invocation]) -> list[Invocation]:
+    """With a word at runs that began while others had no row yet: they ran at once, and their rows stand in turn."""
+    begun = 0
+    for index, one in enumerate(found):
+        if one.rows:
+            if begun:
+                why = (
+                    f"{begun} other run{'s' * (begun > 1)} began before its first row: under mpirun, a program without "
+                    "MPI runs once per process, and the rows of all of them mix"
+                )
+                found[index] = replace(one, problems=(*one.problems, why))
+            begun = 0
+        elif one.devices and not one.failures:
+            begun += 1
+    return found
+
+
 def _row(layout: _Layout, words: Sequence[str]) -> Row:
     """One row.
 
@@ -260,4 +285,5 @@ def _figures(layout: _Layout, size: int, values: dict[str, str]) -> Figures:
     elif values.get("error", "N/A").lower() not in {"n/a", "na"}:
         number(values["error"], "error")
         wrong = -1  # the old column is a size of errors: whether it is too large stands in the footer alone
-    return figures(size, values[clock], values["algbw"], values["busbw"], wrong, cputime=layout.cputime)
+    time = f"{values[clock]}e3" if layout.milliseconds and "e" not in values[clock] else values[clock]
+    return figures(size, time, values["algbw"], values["busbw"], wrong, cputime=layout.cputime)

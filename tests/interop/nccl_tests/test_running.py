@@ -225,6 +225,20 @@ def test_deaths_have_reasons(tmp_path: Path, act: dict[str, object], status: Sta
     assert reason in done.reason
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("secret: Test NCCL failure common.cu:1 'unhandled'", "Test NCCL failure common.cu:1 'unhandled'"),
+        ("secret:1:2 [0] NCCL WARN Cuda failure 'peer access'", "NCCL WARN Cuda failure 'peer access'"),
+        ("mpirun noticed that process rank 3 with PID 0 on node secret exited on signal 9 (Killed).",
+         "mpirun noticed that process rank 3 with PID 0 exited on signal 9 (Killed)."),
+    ],
+)  # fmt: skip
+def test_reasons_name_no_host(tmp_path: Path, line: str, reason: str) -> None:
+    done = launch(binary(install(tmp_path, [{"code": 1, "err": line + "\n"}])), REQUEST, environment_of(), 20)
+    assert (done.status, done.reason) == (Status.CRASHED, reason)
+
+
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     ended = run_program((str(tmp_path / "nothing"),), {"PATH": "/bin"}, 10)
     assert ended.code == 127

@@ -1,6 +1,7 @@
 """Printed tables: every layout by the names in its header, every prefix, and named errors for the rest."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,38 @@ def test_ranks_and_program_from_the_numbers() -> None:
     assert "defaults" in run.inferred
 
 
+FIRST = """nThread 1 nGpus 4 minBytes 1024 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+# NCCL Tests compiled with NCCL 2.1
+# Using devices
+#   Rank  0 on  secret device  0 [0x04] Invented
+#   Rank  1 on  secret device  1 [0x06] Invented
+#   Rank  2 on  secret device  2 [0x07] Invented
+#   Rank  3 on  secret device  3 [0x08] Invented
+
+#                                                 out-of-place                    in-place
+#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res
+        1024           256   float     sum    0.137   0.01   0.01    0e+00    0.134   0.01   0.01    0e+00
+   134217728      33554432   float     sum   10.404  12.90  19.35    0e+00   10.417  12.88  19.33    0e+00
+ Out of bounds values : 0 OK
+ Avg bus bandwidth    : 9.6
+"""
+
+
+def test_the_first_releases_print_milliseconds() -> None:
+    run = one(FIRST)
+    assert times(run, "out") == [137.0, 10404.0]
+    assert (run.program, run.world_size, run.wrong, run.finished) == ("all_reduce", 4, 0, True)
+    assert run.rows[0].places["in"].wrong == 0
+
+
+def test_programs_without_mpi_under_mpirun_are_told() -> None:
+    """Each of them is a world of its own, and what they print mixes."""
+    alone = CONFIG.replace("nGpus 8", "nGpus 1").splitlines(keepends=True)
+    config = "".join(line for line in alone if "Rank" not in line or "Rank  0" in line)
+    run = parse(config * 4 + table() + FOOTER)[-1]
+    assert "3 other runs began before its first row" in run.problems[0]
+
+
 def test_groups_of_ranks_are_not_one_world() -> None:
     text = PLAIN
     for rank in range(4, 8):
@@ -220,7 +253,7 @@ def test_a_megabyte_of_noise_is_quick(piece: str, budget: Budget) -> None:
             except OutputError:
                 continue
 
-    budget(1.0)(refused)
+    budget(1.0, time.process_time)(refused)
 
 
 def test_a_file_says_its_name(tmp_path: Path) -> None:

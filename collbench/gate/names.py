@@ -44,14 +44,19 @@ def by_effect(cells: Iterable[CellVerdict]) -> list[CellVerdict]:
 
 def change(cell: CellVerdict) -> str:
     """`+20.3 %`, or `-`."""
-    return "-" if cell.ratio is None else f"{(cell.ratio - 1) * 100:+.1f} %"
+    return "-" if cell.ratio is None else f"{_percent(cell.ratio)} %"
 
 
 def interval(cell: CellVerdict) -> str:
     """95 % interval of the change: `+18.9 .. +21.7 %`, or `-`."""
     if cell.low is None or cell.high is None:
         return "-"
-    return f"{(cell.low - 1) * 100:+.1f} .. {(cell.high - 1) * 100:+.1f} %"
+    return f"{_percent(cell.low)} .. {_percent(cell.high)} %"
+
+
+def _percent(ratio: float) -> str:
+    """`+1.2`; nothing is `+0.0`, never `-0.0`."""
+    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f}"
 
 
 def times(cell: CellVerdict) -> tuple[str, str]:

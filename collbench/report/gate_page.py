@@ -60,4 +60,4 @@ def _context(outcome: Outcome) -> dict[str, Any]:
 
 
 def _flat(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

@@ -16,7 +16,7 @@ from junitparser import JUnitXml
 from collbench.gate.judge import judge_paired
 from collbench.gate.junit import junit
 from collbench.gate.markdown import MAX_SUMMARY_BYTES, annotations, markdown
-from collbench.gate.names import short_names
+from collbench.gate.names import change, interval, short_names
 from collbench.gate.sides import CellData, Side
 from collbench.gate.text import text
 from collbench.gate.verdicts import CellVerdict, GateMode, Outcome, Rules, Verdict
@@ -125,6 +125,12 @@ def test_an_annotation_is_one_command_whatever_it_says(outcome: Outcome) -> None
     assert "%2C" in title
     assert "%250A" in data
     assert not any(c in line for c in "\n\r\x00\x1b")
+
+
+def test_no_change_has_no_sign_of_its_own() -> None:
+    cell = CellVerdict("a", Verdict.OK, "", 1.0, 1.0, 0.9999, 0.9996, 1.012)
+
+    assert (change(cell), interval(cell)) == ("+0.0 %", "+0.0 .. +1.2 %")
 
 
 def test_short_names_keep_what_differs() -> None:

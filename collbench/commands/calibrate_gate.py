@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         InvalidError: runs that are not of one machine and one plan.
     """
     import json
+    import sys
 
     from collbench.errors import InvalidError
     from collbench.gate.baseline import dump, load_side, read
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         with readable_errors(args.into):
             replace_whole(args.into, lambda file: file.write(text))
             args.into.chmod(0o644)
+    if found.spread.caution:
+        print(f"collbench: {found.spread.caution}", file=sys.stderr)
     data = found.as_dict()
     if args.json:
         print(json.dumps(data, allow_nan=False))

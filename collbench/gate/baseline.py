@@ -143,7 +143,10 @@ def _spread(data: Mapping[str, Any], where: str) -> SessionSpread | None:
     sd, sessions = found["sd"], found["sessions"]
     if type(sd) not in {int, float} or not 0 <= sd < 1 or type(sessions) is not int or sessions < 1:
         raise InvalidError(f"{where}: between_session_sd must hold sd below 1 and a number of sessions")
-    return SessionSpread(float(sd), sessions)
+    hours = found.get("hours")
+    if hours is not None and (type(hours) not in {int, float} or not 0 <= hours < math.inf):
+        raise InvalidError(f"{where}: between_session_sd: hours must be a number from 0")
+    return SessionSpread(float(sd), sessions, hours)
 
 
 def refuse_invalid(side: Side) -> None:
@@ -166,13 +169,18 @@ def dump(side: Side, spread: SessionSpread | None = None) -> str:
     rows = [_row(cell_id, cell) for cell_id, cell in sorted(side.cells.items())]
     kept = spread or side.spread
     head = {
-        "between_session_sd": None if kept is None else {"sd": _digits(kept.sd), "sessions": kept.sessions},
+        "between_session_sd": None if kept is None else _spread_row(kept),
         "fingerprint": {"hard": dict(side.hard), "soft": _public(side.soft)}, "kind": "baseline",
         "launches": side.launches, "schema": SCHEMA, **side.origin,
     }  # fmt: skip
     text = json.dumps(head, sort_keys=True, indent=1, allow_nan=False)
     lines = ",\n  ".join(json.dumps(row, sort_keys=True, allow_nan=False) for row in rows)
     return f'{{\n "cells": [\n  {lines}\n ],{text[1:]}\n'
+
+
+def _spread_row(spread: SessionSpread) -> dict[str, Any]:
+    hours = {} if spread.hours is None else {"hours": _digits(spread.hours)}
+    return {"sd": _digits(spread.sd), "sessions": spread.sessions} | hours
 
 
 def _public(facts: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """How noisy a machine is, learnt from unchanged runs: within a run, between occasions, and what that costs."""
 
+import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Calibration:
         rows = [{"ratio": ratio, "blocks_median_cell": a, "blocks_worst_cell": b} for ratio, a, b in self.blocks]
         return {
             "schema": SCHEMA, "kind": "calibrate-gate", "cells": self.cells, "sessions": self.spread.sessions,
-            "between_session_sd": self.spread.sd,
+            "between_session_sd": self.spread.sd, "hours": self.spread.hours,
             "block_sd_median": float(np.median(self.launch_sd)) if self.launch_sd else None,
             "block_sd_worst": max(self.launch_sd, default=None), "rows": rows,
         }  # fmt: skip
@@ -70,8 +71,20 @@ def calibrate(sides: Sequence[Side]) -> Calibration:
     between = np.array([np.var([one.mean() for one in per_cell], ddof=1) for per_cell in logs])
     several = all(one.size > 1 for per_cell in logs for one in per_cell)
     within = tuple(_launch_sd(per_cell) for per_cell in logs) if several else ()
-    spread = SessionSpread(math.sqrt(float(between.mean())), len(sides))
+    spread = SessionSpread(math.sqrt(float(between.mean())), len(sides), _hours(sides))
     return Calibration(len(cells), within, spread, blocks_of(within) if within else ())
+
+
+def _hours(sides: Sequence[Side]) -> float | None:
+    """Hours between the first and the last run; None where one does not say when it was made."""
+    moments = []
+    for side in sides:
+        try:
+            moment = dt.datetime.fromisoformat(str(side.origin.get("created", "")))
+        except ValueError:
+            return None
+        moments.append(moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC))
+    return (max(moments) - min(moments)).total_seconds() / 3600
 
 
 def blocks_of(sds: Sequence[float]) -> Blocks:

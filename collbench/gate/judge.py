@@ -151,6 +151,8 @@ class _Frame:
     ) -> Outcome:
         """The record."""
         notes = list(fingerprint_notes(self.base, self.current, self.rules))
+        if self.mode is GateMode.STORED and self.base.spread is not None and self.base.spread.caution:
+            notes.append(self.base.spread.caution)
         notes += [
             f"control cell {cell.cell_id} is inconclusive: whether the machine stayed as it was is not known"
             for cell in cells.values()

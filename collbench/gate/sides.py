@@ -19,6 +19,10 @@ _WORST_FIRST = (
 )  # fmt: skip
 
 
+_LEAST_HOURS = 4.0
+"""Runs within less are hardly different occasions."""
+
+
 @dataclass(frozen=True, slots=True)
 class CellData:
     """One cell of one side: median (or another quantile) of the group's time per launch, us, in the launches' order.
@@ -36,10 +40,25 @@ class CellData:
 
 @dataclass(frozen=True, slots=True)
 class SessionSpread:
-    """Standard deviation of a cell's log time from one occasion to another, learnt from unchanged runs."""
+    """Standard deviation of a cell's log time from one occasion to another, learnt from unchanged runs.
+
+    `hours` lie between the first and the last of them; None where that is not known.
+    """
 
     sd: float
     sessions: int
+    hours: float | None = None
+
+    @property
+    def caution(self) -> str:
+        """What to say of runs that were made one after the other; empty if they lie hours apart, or nobody knows."""
+        if self.hours is None or self.hours >= _LEAST_HOURS:
+            return ""
+        within = f"{self.hours * 60:.0f} minutes" if self.hours >= 1 / 30 else "2 minutes"
+        return (
+            f"between_session_sd was learnt from runs within {within}: on another occasion (other load, clocks, a "
+            "restart) this machine may differ by more, and be called slower"
+        )
 
 
 @dataclass(frozen=True, slots=True)

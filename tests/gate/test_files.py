@@ -150,6 +150,9 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "hung with times": (lambda d: first(d, status="hung"), "only an ok cell"),
     "launches": (lambda d: d | {"launches": -1}, "launches is -1"),
     "spread": (lambda d: d | {"between_session_sd": {"sd": "a", "sessions": 5}}, "between_session_sd"),
+    "spread's hours": (
+        lambda d: d | {"between_session_sd": {"sd": 0.1, "sessions": 5, "hours": "a"}}, "hours must be a number",
+    ),
     "spread missing": (lambda d: d | {"between_session_sd": {}}, "damaged"),
     "a list": (lambda d: [d], "expected a JSON object"),
     "empty": (lambda _: "", "not JSON"),
@@ -248,6 +251,26 @@ def test_calibration_learns_the_spread_between_occasions(tmp_path: Path) -> None
     assert found.spread.sd == pytest.approx(0.041, abs=0.01)
     assert found.spread.sessions == 5
     assert [blocks for _, blocks, _ in found.blocks] == sorted((b for _, b, _ in found.blocks), key=lambda b: -(b or 0))
+
+
+@pytest.mark.parametrize(
+    ("last", "hours", "told"),
+    [("2026-11-29T10:03:00+00:00", 0.05, "within 3 minutes"), ("2026-11-30T10:00:00+00:00", 24.0, ""), ("?", None, "")],
+)
+def test_runs_in_a_row_are_hardly_occasions_and_the_gate_says_so(
+    last: str, hours: float | None, told: str, tmp_path: Path
+) -> None:
+    side = side_of_run(a_run(tmp_path / "run"))
+    moments = ["2026-11-29T10:00:00+00:00"] * 4 + [last]
+    sides = [replace(side, origin={"run_id": str(i), "created": at}) for i, at in enumerate(moments)]
+
+    spread = calibrate(sides).spread
+
+    assert spread.hours == (None if hours is None else pytest.approx(hours))
+    path = tmp_path / "baseline.json"
+    path.write_text(dump(side, spread), encoding="utf-8")
+    notes = judge_stored(read(path), side, Rules()).notes
+    assert (told in notes[0]) if told else (notes == ())
 
 
 def test_calibration_refuses_what_would_mislead(tmp_path: Path) -> None:

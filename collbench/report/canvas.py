@@ -22,6 +22,7 @@ __all__ = [
     "Key",
     "Table",
     "glyph",
+    "named_rows",
     "picture",
     "sheet",
 ]
@@ -36,6 +37,9 @@ COLOURS: Mapping[str, str] = {
 """Stand-ins that are drawn with, and the page's variables that take their place."""
 
 MARKERS = "os^DvPX<>ph*"
+_MOST_LETTERS, _LETTER = 34, 0.0128
+"""Of a name to the left of a row, and the width of one as a part of a figure of 7.4 inches, in wide fonts too."""
+
 BLOCK = "M-5 -5H5V5H-5Z"
 """Outline of a key for areas."""
 
@@ -106,6 +110,20 @@ def picture(
 ) -> str:
     """The same for a page; `titles` as `svg.inline` takes them."""
     return inline(sheet(paint, size), prefix, styles, label, titles)[0]
+
+
+def named_rows(figure: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - matplotlib has no types
+    """Axes with a name to the left of each row, the first one on top; row i lies at y = i."""
+    height = figure.get_figheight()
+    shown = [name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…" for name in names]
+    left = max(0.12, 0.02 + _LETTER * max(map(len, shown), default=0))
+    axes = figure.add_axes((left, 0.42 / height, 0.98 - left, 1 - 0.5 / height))
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), shown)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    return axes
 
 
 def glyph(marker: str) -> str:

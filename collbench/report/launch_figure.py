@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from collbench.report.canvas import CURVES, GRID, Drawn, Key, Table, glyph, picture
+from collbench.report.canvas import CURVES, Drawn, Key, Table, glyph, named_rows, picture
 from collbench.report.figure import MOST_CURVES
 from collbench.report.launching import Four, four_times
 from collbench.report.svg import Styles
@@ -79,18 +79,12 @@ def _finding(shown: Sequence[Four], probes: Sequence[Probe]) -> str:
 
 
 def _paint(shown: Sequence[Four], titles: dict[str, list[str]], figure: Any) -> None:  # noqa: ANN401 - matplotlib has no types
-    height = figure.get_figheight()
-    axes = figure.add_axes((0.235, 0.42 / height, 0.745, 1 - 0.5 / height))
+    axes = named_rows(figure, [four.algorithm for four in shown])
     for y, four in enumerate(shown):
         for chained in (False, True):
             _pair(axes, y + (0.17 if chained else -0.17), four, titles, chained=chained)
     axes.set_xscale("log")
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.set_yticks(range(len(shown)), [four.algorithm for four in shown])
-    axes.tick_params(axis="y", length=0)
     _ticks(axes)
-    axes.grid(axis="x", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
 
 
 def _pair(axes: Any, y: float, four: Four, titles: dict[str, list[str]], *, chained: bool) -> None:  # noqa: ANN401 - same

@@ -39,7 +39,7 @@ def measured(
     found_leads = answer.leads(best) if best else []
     shown: dict[str, Any] = {
         "rows": rows, "panels": found,
-        "headline": answer.finding(best, times=False) if best else "No cell ended ok: there is nothing to compare.",
+        "headline": answer.finding(best, times=False) if best else _nothing(run),
         "headline_of": best.title if best else "",
         "headline_times": answer.finding(best) if best else "",
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
@@ -73,6 +73,10 @@ def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
     for row in rows:
         counts[row["status"]] = counts.get(row["status"], 0) + 1
     return list(counts.items())
+
+
+def _nothing(run: Run) -> str:
+    return "No cell ended ok: there is nothing to compare." if run.cells else "Probes only: no collective was measured."
 
 
 def _fastest(panel: Panel, leads: Sequence[answer.Lead]) -> Table:

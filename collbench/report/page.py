@@ -40,12 +40,11 @@ def build(path: str | Path, outcome: "Outcome | None" = None) -> str:
     from collbench.results.store import RunFolder
 
     folder = RunFolder.open(path)
-    samples = folder.samples()
-    if not samples:
+    samples, told = folder.samples(), predict_run(folder)
+    if not samples and (folder.run.cells or not told.evidence.probes):
         raise InvalidError(f"{path}: the run holds no samples: go on with collbench sweep --resume {path}")
     styles = Styles(COLOURS)
     around, floors = surroundings(folder.run)
-    told = predict_run(folder)
     shown = measured(folder.run, samples, floors, told, styles)
     rows, found = shown.pop("rows"), shown.pop("panels")
     shown |= wiring(around.pop("topology"), told.best, found, styles)

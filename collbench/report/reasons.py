@@ -9,7 +9,7 @@ from typing import Any
 from collbench.contention.explain import MOST_RATIO, Explanation, Verdict
 from collbench.contention.predict import TERMS, Prediction
 from collbench.errors import CollbenchError
-from collbench.report.canvas import BACK, BLOCK, CURVES, INK, MUTED, Drawn, Key, Table, picture
+from collbench.report.canvas import BACK, BLOCK, CURVES, INK, MUTED, Drawn, Key, Table, named_rows, picture
 from collbench.report.figure import MOST_CURVES
 from collbench.report.gain import DECODE_BYTES
 from collbench.report.predicted import Predicted
@@ -159,17 +159,11 @@ def _note(bars: Sequence[_Bar]) -> str:
 
 
 def _paint(bars: Sequence[_Bar], terms: Sequence[str], titles: dict[str, list[str]], figure: Any) -> None:  # noqa: ANN401 - matplotlib has no types
-    height = figure.get_figheight()
-    axes = figure.add_axes((0.285, 0.42 / height, 0.695, 1 - 0.5 / height))
+    axes = named_rows(figure, [bar.name for bar in bars])
     reach = 1.04 * max(max(bar.measured_us or 0.0, bar.total_us) for bar in bars)
     for y, bar in enumerate(bars):
         _row(axes, y, bar, terms, titles, reach)
     axes.set_xlim(0, reach)
-    axes.set_ylim(len(bars) - 0.45, -0.55)
-    axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color="#000003", linewidth=0.8)
-    axes.set_axisbelow(True)
 
 
 def _row(axes: Any, y: int, bar: _Bar, terms: Sequence[str], titles: dict[str, list[str]], reach: float) -> None:  # noqa: ANN401 - same

@@ -8,7 +8,7 @@ from typing import Any
 
 from collbench.contention.findings import Finding, State
 from collbench.measure.probe_plan import pair_class
-from collbench.report.canvas import CURVES, MARKERS, Drawn, Key, Table, glyph, picture
+from collbench.report.canvas import CURVES, MARKERS, Drawn, Key, Table, glyph, named_rows, picture
 from collbench.report.predicted import Predicted
 from collbench.report.private import public
 from collbench.report.svg import Styles
@@ -167,8 +167,7 @@ def _paint(
     titles: dict[str, list[str]],
     figure: Any,  # noqa: ANN401 - matplotlib has no types
 ) -> None:
-    height = figure.get_figheight()
-    axes = figure.add_axes((0.235, 0.42 / height, 0.745, 1 - 0.5 / height))
+    axes = named_rows(figure, [f"{name.replace('_', ' ')} ({flows})" for name, flows in patterns])
     for number, one in enumerate(together):
         which = _MECHANISMS.index(one.mechanism)
         y, colour = patterns.index((one.pattern, one.flows)) + 0.22 * (which - 1), CURVES[which]
@@ -187,12 +186,7 @@ def _paint(
         )
         titles[name] = [f"{one.pattern}, {one.mechanism}: {_gbps(one.gbps)} GB/s together"]
     axes.set_xscale("log")
-    axes.set_ylim(len(patterns) - 0.5, -0.5)
-    axes.set_yticks(range(len(patterns)), [f"{name.replace('_', ' ')} ({flows})" for name, flows in patterns])
-    axes.tick_params(axis="y", length=0)
     _ticks(axes)
-    axes.grid(axis="x", color="#000003", linewidth=0.8)
-    axes.set_axisbelow(True)
 
 
 def _ticks(axes: Any) -> None:  # noqa: ANN401 - matplotlib has no types

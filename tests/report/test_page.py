@@ -135,18 +135,19 @@ def test_the_policy_allows_this_pages_own_text_only(page: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with every section: GPUs with a known topology, predictions, probes, intervals, both modes and cadences."""
-    return synthetic_gpu_run(tmp_path_factory.mktemp("whole") / "run", facts={"iommu": "on", "arch": "sm_120"}).path
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run and its page with every section: GPUs with a known topology, predictions, probes, intervals, both modes and cadences."""
+    path = synthetic_gpu_run(tmp_path_factory.mktemp("whole") / "run", facts={"iommu": "on", "arch": "sm_120"}).path
+    return path, build(path)
 
 
-def test_a_whole_page_is_well_formed_and_the_same_twice(whole: Path) -> None:
-    page = build(whole)
+def test_a_whole_page_is_well_formed_and_the_same_twice(whole: tuple[Path, str]) -> None:
+    path, page = whole
     reader = _Reader(page)
     ids = Counter(attributes["id"] for _, attributes in reader.tags if attributes.get("id"))
     targets = {a["href"] for _, a in reader.tags if (a.get("href") or "").startswith("#")}
 
-    assert page == build(whole)
+    assert page == build(path)
     assert reader.open == []
     assert [name for name, count in ids.items() if count > 1] == []
     assert [target for target in targets if (target or "")[1:] not in ids] == []
@@ -154,9 +155,8 @@ def test_a_whole_page_is_well_formed_and_the_same_twice(whole: Path) -> None:
     assert len(page.encode()) < 2_000_000
 
 
-def test_every_figure_of_a_whole_page_has_a_finding_a_label_and_a_table(whole: Path) -> None:
-    page = build(whole)
-    figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+def test_every_figure_of_a_whole_page_has_a_finding_a_label_and_a_table(whole: tuple[Path, str]) -> None:
+    figures = re.findall(r"<figure.*?</figure>", whole[1], re.DOTALL)
     captions = [re.search(r"<figcaption><p>(.+?)</p>", figure) for figure in figures]
 
     assert len(figures) > 10
@@ -166,8 +166,8 @@ def test_every_figure_of_a_whole_page_has_a_finding_a_label_and_a_table(whole: P
         assert "<svg" not in figure or re.search(r'<svg[^>]*aria-label="[^"]{20,}"', figure)
 
 
-def test_warnings_of_the_machine_and_of_its_links_stand_at_the_top(whole: Path) -> None:
-    top = build(whole).partition("<main>")[0]
+def test_warnings_of_the_machine_and_of_its_links_stand_at_the_top(whole: tuple[Path, str]) -> None:
+    top = whole[1].partition("<main>")[0]
 
     assert "the IOMMU is on: peer traffic may be redirected" in top
     assert "times as fast [" in top

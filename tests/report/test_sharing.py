@@ -1,5 +1,6 @@
 """Links alone and together: what the probes show in pairs and in patterns, and the degraded states in them."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,12 +8,13 @@ import pytest
 
 from collbench.contention.findings import Evidence
 from collbench.contention.regimes import detect
+from collbench.errors import InvalidError
 from collbench.report import build
 from collbench.report.canvas import COLOURS
 from collbench.report.predicted import Predicted, predict_run
 from collbench.report.sharing import LEVELS, sharing
 from collbench.report.svg import Styles
-from collbench.results.probes import Probe
+from collbench.results.probes import Probe, append_probe
 from collbench.results.records import Status
 from collbench.results.store import RunFolder
 from collbench.testing import synthetic_gpu_run, synthetic_run
@@ -99,3 +101,24 @@ def test_a_run_without_probes_says_so(tmp_path: Path) -> None:
 
     assert "This run holds no probes" in page
     assert "Each pair alone" not in page
+
+
+def test_a_run_of_probes_alone_has_a_page_without_cells(told: Predicted, tmp_path: Path) -> None:
+    """As collbench probe leaves it: no cells, no samples."""
+    run = replace(told.run, cells=())
+    RunFolder.create(tmp_path / "probes", run).close()
+    for probe in told.evidence.probes:
+        append_probe(tmp_path / "probes", probe)
+    page = build(tmp_path / "probes")
+
+    assert "<h1>Probes only: no collective was measured.</h1>" in page
+    assert re.findall(r'<h2 id="([a-z-]+)">', page) == ["machine", "contention", "environment"]
+    assert "Each pair alone" in page
+
+
+def test_cells_that_were_planned_and_never_measured_are_no_run_of_probes(told: Predicted, tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", told.run).close()
+    append_probe(tmp_path / "run", told.evidence.probes[0])
+
+    with pytest.raises(InvalidError, match="holds no samples"):
+        build(tmp_path / "run")

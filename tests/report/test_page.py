@@ -136,7 +136,7 @@ def test_the_policy_allows_this_pages_own_text_only(page: str) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run and its page with every section: GPUs with a known topology, predictions, probes, intervals, both modes and cadences."""
+    """A run and its page with every section: predictions, probes, intervals, both modes and cadences."""
     path = synthetic_gpu_run(tmp_path_factory.mktemp("whole") / "run", facts={"iommu": "on", "arch": "sm_120"}).path
     return path, build(path)
 

@@ -43,7 +43,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     add("--space", type=Path, metavar="FILE", help="TOML with [variables] NAME = [values] and [[never]] tables")
     add("--set", action="append", default=[], metavar="NAME=V,V", help="a variable to search; repeatable; no --space")
     add("--print-space", action="store_true", help="print the space that is searched by default, as TOML")
-    add("-b", dest="sizes", metavar="LIST", help="message sizes, by commas; default 14336,43008")
+    add("-b", "--sizes", dest="sizes", metavar="LIST", help="message size, or several by commas; default 14336,43008")
     add("-d", dest="dtype", default="", metavar="DTYPE", help="float32, float16, bfloat16 or int32")
     add("-n", dest="iterations", type=int, default=100, metavar="N", help="timed iterations per cell; default 100")
     add("--modes", default="graph", metavar="MODES", help="eager, graph or both by a comma; default graph")

@@ -59,7 +59,7 @@ def take_probes(folder: Path, machine: Machine, seconds: float, say: Say) -> Non
                     break
             else:
                 say(f"probes: {taken} of {len(tasks)} in {monotonic() - begin:.1f} s")
-        _calibrate(folder, machine)
+        _learn(folder, machine, say)
     except CollbenchError as error:
         say(f"probes: {taken} of {len(tasks)}: {error}")
 
@@ -83,8 +83,8 @@ def _key(one: Task | Probe) -> tuple[str, str, tuple[tuple[int, int], ...]]:
     return one.name, one.pattern, tuple(one.flows)
 
 
-def _calibrate(folder: Path, machine: Machine) -> None:
-    """Write the folder's parameters; on processors the model has none.
+def _learn(folder: Path, machine: Machine, say: Say) -> None:
+    """Say which degraded states the probes show, then write the folder's parameters; on processors there are neither.
 
     Raises:
         CollbenchError: nothing can be learnt from the probes, or the folder cannot be written.
@@ -92,7 +92,11 @@ def _calibrate(folder: Path, machine: Machine) -> None:
     if machine.fabric is Fabric.HOST:
         return
     from collbench.contention.calibrate import calibrate, write_parameters
+    from collbench.contention.regimes import Evidence, State, detect
 
     probes, _ = read_probes(folder)
+    for one in detect(Evidence(probes, machine.topology, machine.fabric)):
+        if one.state is State.PRESENT:
+            say(f"degraded: {one.regime}: {one.line}")
     if any(probe.status is Status.OK for probe in probes):
         write_parameters(folder, calibrate(probes, machine.topology, machine.ranks, machine.fabric))

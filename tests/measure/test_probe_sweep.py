@@ -127,6 +127,22 @@ def test_what_they_show_becomes_the_runs_parameters(tmp_path: Path, monkeypatch:
     assert {row["state"] for row in fitted["regimes"]} <= {"absent", "untested"}
 
 
+def test_a_degraded_fabric_is_said_when_the_sweep_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads the table of times right now reads what they are worth."""
+
+    def run(tasks: Sequence[Task]) -> Iterator[Probe]:
+        for task in tasks:
+            if task.pattern == "solo" and task.mechanism in {"load", "copy"}:
+                value = 1.45 if task.mechanism == "load" else 54.0
+                yield Probe(task.name, task.pattern, *task.ends, task.flows, 1 << 20, value, task.unit)
+
+    fake(monkeypatch, run)
+    said: list[str] = []
+    take_probes(tmp_path, gpus(), 9.0, said.append)
+    assert [line for line in said if line.startswith("degraded: staging through system memory: ")]
+    assert (tmp_path / "parameters.json").is_file()
+
+
 @pytest.mark.parametrize("status", [Status.HUNG, Status.CRASHED])
 def test_the_first_that_hangs_is_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Status) -> None:
     """What came before is kept, the failure stands there with its reason, nothing else is tried."""

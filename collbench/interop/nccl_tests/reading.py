@@ -12,7 +12,7 @@ from collbench.interop.nccl_tests.text import read_text
 
 __all__ = ["LARGEST", "parse", "read"]
 
-LARGEST = 64 << 20
+LARGEST = 32 << 20
 """Bytes of the largest input that is read."""
 
 _IN_NAMES = {

@@ -144,17 +144,23 @@ class _Reader:
             words = [_FIRST.get(word, word) for word in words]
         if self._is_header(words):
             self._header(words, line)
-        elif body.startswith("#") or _BARE.match(line):
+        elif (body.startswith("#") or _BARE.match(line)) and not self._is_row(words):
             self._comment(index, body)
         elif self._now.failed(line, lambda: quoted(self.lines, index)):
             self._cut_off()
         else:
-            self._row(index, body.split())
+            self._row(index, words)
             self._now.command(line)
 
     @staticmethod
     def _is_header(words: Sequence[str]) -> bool:
         return words[:1] == ["size"] and set(words) >= _NAMED and any(clock in words for clock in _CLOCK)
+
+    def _is_row(self, words: Sequence[str]) -> bool:
+        """A whole row behind `#`: people comment out what they keep in a script."""
+        if self._layout is None or not self._layout.least <= len(words) <= self._layout.most:
+            return False
+        return all(_SIZE.fullmatch(word) for word in words[:2]) and _TYPE.fullmatch(words[2]) is not None
 
     def _header(self, words: Sequence[str], line: str) -> None:
         self._cut_off()

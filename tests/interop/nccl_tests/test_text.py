@@ -103,6 +103,11 @@ def test_log_between_and_inside_rows() -> None:
     assert times(one("\n".join(lines)), "out") == OUT
 
 
+def test_rows_behind_a_comment_sign() -> None:
+    """As in a script in which somebody kept the output."""
+    assert times(one("".join("#" + line for line in PLAIN.splitlines(keepends=True))), "in") == IN
+
+
 def test_a_row_that_was_cut_is_quoted_and_the_others_kept() -> None:
     text = PLAIN[: PLAIN.index("# Out of bounds") - 40]
     run = one(text)

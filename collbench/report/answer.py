@@ -84,19 +84,28 @@ def rank(panel: Panel) -> int:
 
 
 def finding(panel: Panel, *, times: bool = True) -> str:
-    """One sentence, such as: a is fastest up to 4K (5.1 to 6.0 us), b from 14K (9.3 to 60 us)."""
+    """One sentence, such as: a is fastest up to 4K (5.1 to 6.0 us), b from 14K (9.3 to 60 us); and what is tied."""
+    found = leads(panel)
+    tied = sum(bool(lead.ties) for lead in found)
+    if not tied:
+        return f"{_found(panel, times=times)}."
+    where = "at every size" if tied == len(found) else f"at {tied} of {len(found)} sizes"
+    return f"{_found(panel, times=times)}; tied with another one {where}."
+
+
+def _found(panel: Panel, *, times: bool) -> str:
     spans = _spans(panel)
     told = [f" ({_times(span)})" if times else "" for span in spans]
     if not spans:
-        return "No value is above its floor, so nothing can be said."
+        return "No value is above its floor, so nothing can be said"
     if len(panel.series) == 1:
-        return f"Only {panel.series[0].name} ran{told[0]}."
+        return f"Only {panel.series[0].name} ran{told[0]}"
     if len(spans) == 1:
-        return f"{spans[0].name} is fastest at every size{told[0]}."
+        return f"{spans[0].name} is fastest at every size{told[0]}"
     if len(spans) > _MOST_SPANS:
         return _counted(spans)
     parts = [f"{span.name} {_where(span, i, len(spans))}{told[i]}" for i, span in enumerate(spans)]
-    return ", ".join(parts).replace(spans[0].name, f"{spans[0].name} is fastest", 1) + "."
+    return ", ".join(parts).replace(spans[0].name, f"{spans[0].name} is fastest", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ def _counted(spans: Sequence[_Span]) -> str:
     listed = sorted(counts.items(), key=lambda item: -item[1])[:_MOST_SPANS]
     total = sum(counts.values())
     return (
-        f"The fastest changes from size to size: {', '.join(f'{name} at {n}' for name, n in listed)} of {total} sizes."
+        f"The fastest changes from size to size: {', '.join(f'{name} at {n}' for name, n in listed)} of {total} sizes"
     )
 
 

@@ -34,8 +34,8 @@ _WORST_FIRST = (
     Status.WRONG, Status.CRASHED, Status.HUNG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.NOT_RUN, Status.OK,
 )  # fmt: skip
 _COLUMNS = (
-    "algorithm", "variant", "skew", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "predicted_us",
-    "iterations", "launches", "status", "flags", "reason",
+    "algorithm", "variant", "skew", "mode", "place", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us",
+    "predicted_us", "iterations", "launches", "status", "flags", "reason",
 )  # fmt: skip
 _LEAVE_FIRST = ("iterations", "launches", "variant", "min_us", "predicted_us", "floor_us", "flags", "p99_us", "calls")
 _LEAST_REASON = 24
@@ -139,11 +139,13 @@ def table(table_rows: Sequence[Mapping[str, Any]], width: int | None = None) -> 
     """Text table under the rows' own names; `-` where there is no value.
 
     With `width` (characters) it fits: the reason is cut first, then columns are left out, the least telling first.
-    Columns without any value are left out always, but for the names of the cell, the times and the status.
+    Columns without any value, and the place where all rows have the same, are left out always, but for the names of the cell, the times and the status.
     """
     always = {"algorithm", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "predicted_us", "status"}
     texts = {name: [_text(row.get(name)) for row in table_rows] for name in _COLUMNS}
     shown = [name for name in _COLUMNS if name in always or any(text != "-" for text in texts[name])]
+    if len(set(texts["place"])) <= 1:
+        shown = [name for name in shown if name != "place"]
     leave = [name for name in _LEAVE_FIRST if name in shown]
     while width is not None and leave and _width(shown, texts) > width:
         shown.remove(leave.pop(0))

@@ -137,6 +137,12 @@ def test_the_table_has_the_names_and_fits(tmp_path: Path) -> None:
         assert {"algorithm", "bytes", "p50_us", "status", "reason"} <= set(text.splitlines()[0].split())
 
 
+def test_the_place_is_shown_where_it_differs() -> None:
+    (row,) = rows(RUN, [_ok((1.0,), (2.0,))])
+    assert " place " not in table([row, row])
+    assert " place " in table([row, row | {"place": "in"}])
+
+
 def test_an_empty_table_is_its_head() -> None:
     assert table([]).split()[:2] == ["algorithm", "mode"]
 

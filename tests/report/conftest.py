@@ -89,16 +89,16 @@ class Browser:
     def violations(self) -> list[str]:
         """What axe-core finds serious or critical: rule and the elements, one line each.
 
-        Of the rows of a long table it sees the first ones: the others are like them, and it takes its time. Shadows of
-        what scrolls are taken off, for it does not judge contrast on gradients.
+        It takes its time, so it is shown the first rows of tables, and empty figures: the page is changed for it.
+        Shadows of what scrolls are taken off, since it does not judge contrast on gradients.
         """
-        self.cdp("Runtime.evaluate", expression=self._axe)
-        self.run("""const plain = new CSSStyleSheet();
+        self.run("""for (const one of document.querySelectorAll("tbody tr:nth-child(n+5), svg > *")) one.remove();
+            const plain = new CSSStyleSheet();
             plain.replaceSync(".scroll { background: none !important; }");
             document.adoptedStyleSheets = [plain];""")
+        self.cdp("Runtime.evaluate", expression=self._axe)
         result = self.driver.execute_async_script("""const done = arguments[0];
-            axe.run({exclude: [["tbody tr:nth-child(n+8)"]]}, {resultTypes: ["violations"]})
-               .then(done, e => done(`${e}`))""")
+            axe.run(document, {resultTypes: ["violations"]}).then(done, e => done(`${e}`))""")
         assert isinstance(result, dict), result
         return [
             f"{one['id']} ({one['impact']}): {', '.join(str(node['target']) for node in one['nodes'][:5])}"

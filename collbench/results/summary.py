@@ -139,7 +139,8 @@ def table(table_rows: Sequence[Mapping[str, Any]], width: int | None = None) -> 
     """Text table under the rows' own names; `-` where there is no value.
 
     With `width` (characters) it fits: the reason is cut first, then columns are left out, the least telling first.
-    Columns without any value, and the place where all rows have the same, are left out always, but for the names of the cell, the times and the status.
+    Columns without any value, and the place where all rows have the same, are left out always, but for the names of the
+    cell, the times and the status.
     """
     always = {"algorithm", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "predicted_us", "status"}
     texts = {name: [_text(row.get(name)) for row in table_rows] for name in _COLUMNS}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _FIRST, _LAST, _FACTOR, _FINE = "1K", "4M", 4, 2
+_ITEM_BYTES = 2
 
 
 def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -82,11 +83,14 @@ def _machines(args: argparse.Namespace) -> list[str]:
 
 
 def _sizes(args: argparse.Namespace) -> list[int]:
+    from collbench.errors import UsageError
     from collbench.measure.plan import sizes
     from collbench.units import parse_bytes
 
     first = parse_bytes(args.first or _FIRST)
     last = parse_bytes(args.last) if args.last else first if args.first else parse_bytes(_LAST)
+    if first % _ITEM_BYTES:
+        raise UsageError(f"{first} bytes: predictions are for bfloat16, {_ITEM_BYTES} bytes each: give a multiple")
     return sizes(first, last, (_FINE if args.html else _FACTOR) if args.factor is None else args.factor)
 
 
@@ -97,9 +101,9 @@ def _forecast(name: str, args: argparse.Namespace) -> "Forecast":
     from collbench.results.records import Mode
 
     chosen = select(args.algorithms, registry())
-    forecast = Forecast(
-        _read(name), ranks=args.nproc, mode=Mode(args.mode), algorithms=chosen, parameters=_parameters(args)
-    )
+    topology = _read(name)
+    known = _parameters(args, topology)
+    forecast = Forecast(topology, ranks=args.nproc, mode=Mode(args.mode), algorithms=chosen, parameters=known)
     if not forecast.algorithms:
         why = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in forecast.reasons(chosen).items())
         raise UsageError(f"--algorithms {args.algorithms}: none can be predicted on {name} ({why})")
@@ -115,12 +119,20 @@ def _tell_apart(forecasts: "Sequence[Forecast]", files: Sequence[str]) -> None:
             forecast.topology = replace(forecast.topology, name=f"{forecast.topology.name} ({file})")
 
 
-def _parameters(args: argparse.Namespace) -> "Parameters | None":
+def _parameters(args: argparse.Namespace, topology: "Topology") -> "Parameters | None":
+    """Calibrated parameters; says on stderr if they are another machine's."""
     if not args.parameters:
         return None
     from collbench.contention.parameter_file import read_parameters
+    from collbench.results.problems import warn
 
-    return read_parameters(Path(args.parameters), needed=True)
+    found = read_parameters(Path(args.parameters), needed=True)
+    assert found is not None  # noqa: S101 - needed
+    links = {f"capacity.{link.src}->{link.dst}" for link in topology.links}
+    foreign = [name for name in found.known if name.startswith("capacity.") and "->" in name and name not in links]
+    if foreign:
+        warn([f"{args.parameters}: {len(foreign)} of its links are not in {topology.name}: their numbers are not used"])
+    return found
 
 
 def _read(name: str) -> "Topology":

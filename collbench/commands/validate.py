@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
+_PROBLEMS = 20
 _WORDS = 4
 """Columns of the table that hold words."""
 
@@ -38,15 +39,15 @@ def run(args: argparse.Namespace) -> int:
         UsageError: the folder holds neither table.
         InvalidError: no row is of use.
     """
-    import sys
-
     from collbench.contention.published import read
     from collbench.contention.validate import validate
+    from collbench.results.problems import warn
 
     latency, bandwidth, problems = read(args.folder)
     outcome = validate(latency, bandwidth)
-    for problem in problems[:20]:
-        print(f"collbench: {problem}", file=sys.stderr)
+    warn(problems[:_PROBLEMS])
+    if len(problems) > _PROBLEMS:
+        warn([f"{len(problems) - _PROBLEMS} more rows left out for such reasons"])
     if args.json:
         _print_json(outcome)
     else:

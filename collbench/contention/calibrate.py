@@ -4,6 +4,7 @@ Degraded states are tested first: what they touch is left out, never fitted away
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -43,6 +44,8 @@ _IDENTIFIED = 0.20
 _NARROWED = 0.7
 _CORRELATED, _HIDDEN = 0.9, 0.7
 _ONE_SIDED = 0.1
+_TELLS = 0.1  # part of a change of a parameter that an observation shows, from which it tells something of it
+_VALUES = (1e-3, 1e6)
 _Floats = npt.NDArray[Any]
 
 _TOUCHES: Mapping[str, Callable[[Probe], bool]] = {
@@ -66,8 +69,10 @@ def calibrate(
     """
     if fabric is Fabric.HOST:
         raise InvalidError("ranks on processors: the model has no parameters for them; probe GPUs")
-    found = detect(Evidence(probes, topology, fabric))
-    kept, left_out = _without_degraded(probes, found)
+    sensible, senseless = _sensible(probes, ranks if fabric is Fabric.SHARED_GPU else min(ranks, len(topology.gpus)))
+    found = detect(Evidence(sensible, topology, fabric))
+    kept, left_out = _without_degraded(sensible, found)
+    left_out |= senseless
     seen = observations(kept, topology, ranks, fabric)
     start = starting_point(topology, fabric, known or priors())
     problem = _Problem(seen, topology, ranks, fabric, start)
@@ -75,6 +80,19 @@ def calibrate(
         reasons = ", ".join(left_out) or "no probe is ok"
         raise InvalidError(f"nothing to calibrate from: {reasons}: run collbench probe again")
     return problem.solve(found, left_out)
+
+
+def _sensible(probes: Sequence[Probe], ranks: int) -> tuple[list[Probe], dict[str, int]]:
+    """Without what no machine shows: ranks that are not there, and values that are mistakes of unit."""
+    kept, left_out = list[Probe](), Counter[str]()
+    for probe in probes:
+        if any(a == b or max(a, b) >= ranks for a, b in probe.flows):
+            left_out["ranks that the run does not have"] += 1
+        elif probe.value and not _VALUES[0] <= probe.value <= _VALUES[1]:
+            left_out[f"values outside of {_VALUES[0]:g} to {_VALUES[1]:g} us or GB/s"] += 1
+        else:
+            kept.append(probe)
+    return kept, dict(left_out)
 
 
 def _without_degraded(probes: Sequence[Probe], found: Sequence[Finding]) -> tuple[list[Probe], dict[str, int]]:
@@ -165,7 +183,12 @@ class _Problem:
         x, jacobian = self._fit(width)
         draws = self._draws(jacobian, width)
         sd = draws.std(axis=0)
-        fitted = [self._fitted(i, float(x[i]), float(sd[i]), two_sided=self._two_sided(i, x)) for i in range(len(x))]
+        met = np.abs(self._model(self.names, x) - self.measured) <= _IDENTIFIED
+        shown = np.abs(jacobian) * self.spread[:, None] > _TELLS
+        fitted = [
+            self._fitted(i, float(x[i]), float(sd[i]), seen=bool((met & shown[:, i]).any()) and self._two_sided(i, x))
+            for i in range(len(x))
+        ]
         known = [one.identified for one in fitted]
         source = f"probes of this machine: {len(self.seen)} observations"
         parameters = self.start
@@ -214,11 +237,12 @@ class _Problem:
         up, down = (float(np.abs(self._model(self.names, x + s) - base).max()) for s in (step, -step))
         return min(up, down) > _ONE_SIDED * max(up, down)
 
-    def _fitted(self, index: int, x: float, sd: float, *, two_sided: bool) -> Fitted:
+    def _fitted(self, index: int, x: float, sd: float, *, seen: bool) -> Fitted:
+        """`seen`: some observation shows more of it as well as less, and is met by the fit."""
         name = self.names[index]
         prior = self.prior(name)
         value, reach = prior.value * math.exp(x), 1.645 * sd
-        identified = two_sided and sd < _IDENTIFIED and sd < _NARROWED * prior.sd
+        identified = seen and sd < _IDENTIFIED and sd < _NARROWED * prior.sd
         low, high = value * math.exp(-reach), value * math.exp(reach)
         return Fitted(name, value, low, high, sd, prior.value, prior.sd, identified)
 

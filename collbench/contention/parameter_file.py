@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collbench.contention.parameters import Parameters
+from collbench.contention.parameters import Parameters, priors
 from collbench.errors import InvalidError, UsageError
 from collbench.results.files import readable_errors, replace_whole
 
@@ -27,11 +27,11 @@ def write_data(folder: Path, data: Mapping[str, Any]) -> None:
 
 
 def read_parameters(folder: Path, *, needed: bool = False) -> Parameters | None:
-    """Calibrated parameters of a run folder; None where it has none.
+    """Calibrated parameters of a run folder; None where it has none. What the file does not name keeps its prior.
 
     Raises:
         UsageError: it has none, and they are `needed`.
-        InvalidError: the file is damaged.
+        InvalidError: the file is damaged, or names no parameter.
     """
     path = folder / PARAMETERS
     if not path.is_file():
@@ -39,6 +39,10 @@ def read_parameters(folder: Path, *, needed: bool = False) -> Parameters | None:
             raise UsageError(f"{folder}: holds no {PARAMETERS}: run collbench calibrate {folder} first")
         return None
     try:
-        return Parameters.from_dict(json.loads(path.read_bytes())["parameters"])
+        found = Parameters.from_dict(json.loads(path.read_bytes())["parameters"])
     except (InvalidError, OSError, KeyError, TypeError, ValueError) as error:
-        raise InvalidError(f"{path}: {type(error).__name__}: {error}: run collbench calibrate again") from error
+        again = "run collbench calibrate again"
+        raise InvalidError(f"{path}: not what collbench calibrate writes: {error}: {again}") from error
+    if not found.known:
+        raise InvalidError(f"{path}: names no parameter: run collbench calibrate again")
+    return priors().replaced(found.known)

@@ -28,6 +28,8 @@ __all__ = [
 LATENCY, BANDWIDTH = "public_latency.csv", "public_bandwidth.csv"
 
 _MOST_ROWS = 100_000
+_MOST_US, _MOST_BYTES = 1e9, 1 << 40
+_LEAST_GBPS, _MOST_GBPS = 1e-3, 1e6  # what is outside is a mistake of unit
 _BASE = {"ring": {"LL": 6.6, "LL128": 14.0, "Simple": 8.4}, "tree": {"LL": 6.8, "LL128": 14.0, "Simple": 8.4}}
 _HOP = {
     "pcie": {"ring": {"LL": 1.0, "LL128": 2.5, "Simple": 5.7}, "tree": {"LL": 1.0, "LL128": 1.9, "Simple": 4.0}},
@@ -114,7 +116,7 @@ def _rows(path: Path, parse: Any, problems: list[str]) -> list[Mapping[str, str]
 def _latency(row: Mapping[str, str]) -> Latency:
     time_us, size = float(row["time_us"]), int(float(row["bytes"]))
     ranks = int(row["n_gpus"])
-    if not 0 < time_us < math.inf or size <= 0 or ranks < 2:  # noqa: PLR2004 - a collective has two ranks
+    if not 0 < time_us <= _MOST_US or not 0 < size <= _MOST_BYTES or ranks < 2:  # noqa: PLR2004 - or it is no collective
         raise ValueError(f"time {time_us} us, {size} bytes, {ranks} GPUs")
     algorithm, graph = row["algo"], row["graph"]
     eager = graph == "eager" or (algorithm == "nccl" and "eager" in graph)
@@ -127,8 +129,9 @@ def _latency(row: Mapping[str, str]) -> Latency:
 
 def _bandwidth(row: Mapping[str, str]) -> Bandwidth:
     total, solo = float(row["total_GBps"]), float(row["uncontended_GBps"] or "nan")
-    if not 0 < total < math.inf:
-        raise ValueError(f"total {total} GB/s")
+    for name, value in (("total", total), ("uncontended", solo)):
+        if not _LEAST_GBPS <= value <= _MOST_GBPS and not (name == "uncontended" and math.isnan(value)):
+            raise ValueError(f"{name} {value} GB/s")
     return Bandwidth(row["id"], row["system"], row["mechanism"], row["direction"], row["pattern"], total, solo)
 
 

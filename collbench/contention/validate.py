@@ -31,6 +31,7 @@ _REGIMES: Sequence[tuple[str, Callable[[int], bool]]] = (
     ("16 to 256 KiB", lambda size: 16 << 10 <= size <= 256 << 10),
     ("above 256 KiB", lambda size: size > 256 << 10),
 )
+_SHOWN = 3  # reasons that an error names
 _ORDER = 3  # two algorithms make no order worth the name
 
 
@@ -58,7 +59,8 @@ def validate(latency: Sequence[Latency], bandwidth: Sequence[Bandwidth]) -> Outc
     _tell(rows, assign(rows))
     scores = [*_latency_scores(rows), *bandwidth_scores(bandwidth, left_out)]
     if not scores:
-        raise InvalidError(f"no row can be predicted: {dict(left_out)}")
+        first = "; ".join(f"{count} rows: {reason}" for reason, count in left_out.most_common(_SHOWN))
+        raise InvalidError(f"no row can be predicted: {first or 'the tables are empty'}")
     return Outcome(scores, _ranking(rows), dict(left_out.most_common()), spread_between(list(_errors(rows).values())))
 
 

@@ -23,6 +23,8 @@ __all__ = ["MOST_FLOWS", "STAGES", "Cost", "Stage", "Wires", "check_tree", "most
 
 STAGES = ("port", "shared", "efficient", "windowed")
 
+_LEAST_GBPS, _MOST_GBPS, _MOST_US = 1e-3, 1e6, 1e6  # a link outside is a mistake of unit
+
 MOST_FLOWS = 65_280
 """All pairs of 256 GPUs: more would take minutes."""
 
@@ -147,6 +149,10 @@ class Wires:
     def _flight(self, links: Sequence[Link]) -> Latency:
         """One way through them."""
         found = [self.parameters.latency(link) for link in links]
+        for link, one in zip(links, found, strict=True):
+            if one.value > _MOST_US:
+                words = f"link {link.src} -> {link.dst}: {one.value:g} us"
+                raise TopologyError(f"{words}: latencies up to {_MOST_US:g} us are predicted")
         return Latency(sum(one.value for one in found), sum(one.value for one in found if one.is_prior))
 
     def _loads(self, route: Sequence[Link], back: Sequence[Link]) -> tuple[tuple[int, Link, float], ...]:
@@ -216,6 +222,9 @@ class Wires:
 
     def _row(self, link: Link) -> Row | None:
         known = self._capacity(link)
+        if known is not None and not _LEAST_GBPS <= known.value <= _MOST_GBPS:
+            words = f"link {link.src} -> {link.dst}: {known.value:g} GB/s"
+            raise TopologyError(f"{words}: capacities from {_LEAST_GBPS:g} to {_MOST_GBPS:g} GB/s are predicted")
         name = f"{link.src} -> {link.dst}"
         return Row(name, known.value, known.sd, known.is_prior, {}, link, link.link_class) if known else None
 

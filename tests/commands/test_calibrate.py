@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import main
-from collbench.contention.calibrate import PARAMETERS, read_parameters
+from collbench.contention.parameter_file import PARAMETERS, read_parameters
+from collbench.contention.parameters import priors
 from collbench.errors import InvalidError
 from collbench.results.probes import Probe, append_probe
 from collbench.results.records import Fabric, Run
@@ -84,6 +85,27 @@ def test_runs_that_teach_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_damaged_parameters_are_named(tmp_path: Path) -> None:
-    (tmp_path / PARAMETERS).write_text('{"parameters": {"launch.graph": {"value": -1}}}')
-    with pytest.raises(InvalidError, match=PARAMETERS):
-        read_parameters(tmp_path)
+    for text in ('{"parameters": {"launch.graph": {"value": -1}}}', '{"parameters": {}}', "[]", "x", ""):
+        (tmp_path / PARAMETERS).write_text(text)
+        with pytest.raises(InvalidError, match=f"{PARAMETERS}.* run collbench calibrate again"):
+            read_parameters(tmp_path)
+
+
+def test_what_a_file_does_not_name_keeps_its_prior(tmp_path: Path) -> None:
+    """A file of an older version lacks parameters that came later."""
+    (tmp_path / PARAMETERS).write_text('{"parameters": {"launch.graph": {"value": 1, "sd": 0.1, "provenance": "x"}}}')
+    known = read_parameters(tmp_path)
+    assert known is not None
+    assert known["launch.graph"].value == 1
+    assert known["reduce.gbps"] == priors()["reduce.gbps"]
+
+
+def test_parameters_of_another_machine_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder(tmp_path / "run", SOME)
+    main(["calibrate", str(path)])
+    capsys.readouterr()
+    words = ["predict", "-b", "4096", "--algorithms", "push", "--parameters", str(path), "--topology"]
+    assert main([*words, "one-plx-4xv100"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*words, "nvswitch-8xh200"]) == 0
+    assert "of its links are not in nvswitch-8xh200" in capsys.readouterr().err

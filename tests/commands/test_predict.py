@@ -275,3 +275,10 @@ def test_a_page_that_cannot_be_written_is_one_line(
     assert told in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_half_a_number_is_no_message(collbench: Shell) -> None:
+    done = collbench("predict", "--topology", "two-flat-gen5-switches", "-b", "17")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "17 bytes" in done.stderr
+    assert "bfloat16" in done.stderr

@@ -198,6 +198,29 @@ def test_too_little_is_an_error(exact: list[Probe], change: Callable[[list[Probe
         calibrate(change(exact), box(), 4, Fabric.PCIE)
 
 
+def test_what_no_machine_shows_is_left_out_and_counted(exact: list[Probe]) -> None:
+    """Ranks that are not there, a rank with itself, and values that are mistakes of unit."""
+    pair = next(p for p in exact if p.name == "flag")
+    bad = [
+        dataclasses.replace(pair, src=0, dst=77, flows=((0, 77),)), dataclasses.replace(pair, dst=0, flows=((0, 0),)),
+        dataclasses.replace(pair, value=1e300), dataclasses.replace(pair, value=1e-300),
+    ]  # fmt: skip
+    found = calibrate([*noisy(exact, 1, 0.005), *bad], box(), 4, Fabric.PCIE)
+    assert found.left_out["ranks that the run does not have"] == 2
+    assert sum(found.left_out.values()) == 4
+    assert found.parameters["launch.graph"].value == pytest.approx(TRUTH["launch.graph"], rel=0.05)
+    with pytest.raises(InvalidError, match="nothing to calibrate from: ranks that the run does not have"):
+        calibrate(bad[:2], box(), 4, Fabric.PCIE)
+
+
+def test_a_parameter_whose_probes_the_fit_misses_is_not_identified() -> None:
+    """A launch of 900 us is far from any prior: the fit does not follow, and says that it knows nothing of it."""
+    found = calibrate([Probe("launch", value=900.0, spread=0.02)], box(), 4, Fabric.PCIE)
+    assert [one.identified for one in found.fitted] == [False]
+    assert found.parameters["launch.graph"].is_prior
+    assert [label for label, *_ in found.misfit] == ["launch"]
+
+
 def test_ranks_on_processors_have_no_parameters(exact: list[Probe]) -> None:
     with pytest.raises(InvalidError, match="processors"):
         calibrate(exact, box(), 4, Fabric.HOST)

@@ -169,7 +169,8 @@ def test_a_chain_of_eager_calls_takes_as_long_as_the_slower_of_host_and_gpu() ->
         assert math.fsum(eager.terms_us.values()) == pytest.approx(eager.total_us)
     slow = priors().replaced({"launch.eager": Parameter(60.0, 0.1, "by hand")})
     waiting = predict(schedule_of("push"), machine(), slow, mode=Mode.EAGER)
-    assert (waiting.total_us, waiting.prior_share) == (pytest.approx(60.0), 0.0)
+    assert waiting.total_us == pytest.approx(60.0)
+    assert waiting.prior_share == 0.0
 
 
 def test_what_arrives_is_summed_as_it_arrives_and_what_was_pushed_is_read_again() -> None:
@@ -313,6 +314,21 @@ def test_a_capacity_that_is_none(capacity: float) -> None:
     with pytest.raises(TopologyError, match=r"capacity_gbps is .*above zero"):
         Topology((Node("a", NodeKind.GPU), Node("b", NodeKind.GPU)),
                  (Link("a", "b", LinkKind.PCIE, capacity_gbps=capacity),))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"capacity_gbps": 1e-308}, "1e-308 GB/s"), ({"capacity_gbps": 1e308}, r"1e\+308 GB/s"),
+        ({"latency_us": 1e300}, r"1e\+300 us"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_unit_are_named(changes: dict[str, float], words: str) -> None:
+    """Numbers that are finite and above zero, but of no machine: no warning of numpy, no column of 300 digits."""
+    topology = two_gpus(("gpu0", "gpu1"))
+    links = tuple(replace(link, **changes) for link in topology.links)  # type: ignore[arg-type]  # numbers only
+    with pytest.raises(TopologyError, match=f"link gpu0 -> gpu1: {words}"):
+        predict(traffic.one_stage(Call(STORY, 2), Move.PUSH), Topology(topology.nodes, links))
 
 
 def test_a_thousand_gpus() -> None:

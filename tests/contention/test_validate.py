@@ -228,7 +228,19 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_numbers_of_no_machine_are_left_out(tmp_path: Path) -> None:
+    head = "id,system,mechanism,direction,pattern,total_GBps,uncontended_GBps"
+    good = "B1,ASUS ESC8000A,CE copy,write,2 flows same chip diff GPU,100,53.5"
+    bad = [good.replace("53.5", value) for value in ("0", "-5", "inf", "1e-300", "abc")]
+    (tmp_path / "public_bandwidth.csv").write_text("\n".join([head, good, good.replace("53.5", ""), *bad]) + "\n")
+    _, bandwidth, problems = read(tmp_path)
+    assert (len(bandwidth), len(problems)) == (2, len(bad))
+    assert all(f"line {number}" in text for number, text in enumerate(problems, 4))
+
+
 def test_nothing_to_predict_is_an_error() -> None:
+    with pytest.raises(InvalidError, match="the tables are empty"):
+        validate([], [])
     with pytest.raises(InvalidError, match="no row can be predicted"):
         validate(
             [row(1024, 7.0, wiring="unknown-4gpu")], [Bandwidth("B", "m", "CE copy", "write", "1 PIX", 50, math.nan)]

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from collbench.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tests" / "packages" / "tunable"
 WORDS = (
@@ -136,6 +138,7 @@ def _no_worker_of(folder: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_libraries_are_compared_each_in_workers_of_its_own(tmp_path: Path) -> None:
     """The newer library is faster without any setting: it wins, and the text says what to preload."""
@@ -191,27 +194,31 @@ def test_a_default_that_is_wrong_is_nothing_to_compare_with(tmp_path: Path) -> N
         (("-b", "x"), 2, "size 'x'"),
         (("--nccl", "none.so"), 2, "no such file"),
         (("--resume", "nowhere"), 2, "no tune.json there"),
-        (("-d", "float8", "--algorithm", "tunable"), 2, "unknown dtype"),
+        (("-d", "float8", "--algorithm", "host_ring"), 2, "unknown dtype"),
     ],
 )
-def test_bad_calls_are_one_line(words: tuple[str, ...], code: int, told: str, tmp_path: Path) -> None:
-    done = tune(*words, folder=tmp_path)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert told in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_bad_calls_are_one_line(
+    words: tuple[str, ...], code: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune-nccl", *words]) == code
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err.count("\n")) == ("", 1)
+    assert told in seen.err
+    assert not list(tmp_path.iterdir())
 
 
-def test_damaged_state_is_one_line(tmp_path: Path) -> None:
+def test_damaged_state_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("{", "[]", '{"schema": "collbench/9"}', '{"schema": "collbench/1", "plan": {}}'):
         (tmp_path / "tune.json").write_text(text)
-        done = tune("--resume", str(tmp_path), folder=tmp_path)
-        assert done.returncode == 3
-        assert done.stderr.startswith("collbench: ")
-        assert done.stderr.count("\n") == 1
+        assert main(["tune-nccl", "--resume", str(tmp_path)]) == 3
+        told = capsys.readouterr().err
+        assert (told[:11], told.count("\n")) == ("collbench: ", 1)
 
 
-def test_the_default_space_can_be_printed_and_read_back(tmp_path: Path) -> None:
-    done = tune("--print-space", folder=tmp_path)
-    (tmp_path / "space.toml").write_text(done.stdout)
-    again = tune("--space", "space.toml", "--algorithm", "nobody", folder=tmp_path)
-    assert "--algorithm nobody" in again.stderr
+def test_the_default_space_can_be_printed_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune-nccl", "--print-space"]) == 0
+    (tmp_path / "space.toml").write_text(capsys.readouterr().out)
+    assert main(["tune-nccl", "--space", str(tmp_path / "space.toml"), "--algorithm", "nobody"]) == 2
+    assert "--algorithm nobody" in capsys.readouterr().err

@@ -184,6 +184,7 @@ def test_the_dry_run_is_the_command_line(capsys: Out) -> None:
         (["--fabric", "wool"], "--fabric wool"),
         (["--topology", "x"], "--topology"),
         (["--", "-J", "x"], "-J behind --"),
+        (["all_reduce"], "follow behind --"),
         (["--binary", "nowhere"], "no such file"),
     ],
 )

@@ -146,13 +146,14 @@ def _settings(config: _Object, words: Sequence[str]) -> Settings:
 
 
 def _devices(config: _Object) -> tuple[Device, ...]:
-    return tuple(
-        Device(
-            _whole(one.get("rank"), 0), _whole(one.get("group"), 0), _whole(one.get("pid"), 0),
-            str(one.get("hostname", "")), str(one.get("device_hex", ""))[:40], str(one.get("device_info", ""))[:200],
+    found = []
+    for one in (one for one in _list(config.get("devices")) if isinstance(one, dict)):
+        rank, group, pid = (_whole(one.get(key), 0) for key in ("rank", "group", "pid"))
+        host, bus, model = (
+            _printable(str(one.get(key, "")))[:200] for key in ("hostname", "device_hex", "device_info")
         )
-        for one in _list(config.get("devices")) if isinstance(one, dict)
-    )  # fmt: skip
+        found.append(Device(rank, group, pid, host, bus, model))
+    return tuple(found)
 
 
 def _row(one: _Object) -> Row:
@@ -173,7 +174,7 @@ def _row(one: _Object) -> Row:
     root = str(one.get("root", "-1")).strip()
     proof = {str(k)[:40]: _printable(str(v))[:80] for k, v in list(_mapping(one.get("tuning")).items())[:16]}
     return Row(
-        size, count, str(one.get("type", ""))[:24], str(one.get("redop") or "")[:24],
+        size, count, _printable(str(one.get("type", "")))[:24], _printable(str(one.get("redop") or ""))[:24],
         int(root) if re.fullmatch(r"-?\d{1,6}", root, re.ASCII) else -1, places, proof,
     )  # fmt: skip
 
@@ -238,7 +239,8 @@ def _record(one: _Object) -> Row:
     count = int(wrong) if isinstance(wrong, str) and re.fullmatch(r"\d{1,18}", wrong, re.ASCII) else None
     found = figures(size, _text(one["time"]), _text(one["algBw"]), _text(one["busBw"]), count)
     place = "in" if one.get("inPlace") == 1 else "out"
-    return Row(size, 0, str(one.get("type", ""))[:24], str(one.get("redop") or "")[:24], -1, {place: found})
+    dtype, redop = (_printable(str(one.get(key) or ""))[:24] for key in ("type", "redop"))
+    return Row(size, 0, dtype, redop, -1, {place: found})
 
 
 def _text(value: object) -> str:

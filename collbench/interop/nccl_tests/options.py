@@ -47,6 +47,8 @@ def request_of(args: argparse.Namespace, program: str, rank: int | None) -> Requ
             raise UsageError(f"{name} {value}: expected a whole number from 1 to {_MOST:,}")
     if last < first or args.factor < 2:  # noqa: PLR2004 - a factor of one never ends
         raise UsageError(f"-b {first} -e {last} -f {args.factor}: expected -e not below -b, and a factor of 2 or more")
+    if args.extra and not args.extra[0].startswith("-"):
+        raise UsageError(f"{args.extra[0]!r}: options of nccl-tests follow behind --")
     if args.topology:
         raise UsageError("--topology belongs to --parse: this machine is looked at")
     try:

@@ -1,5 +1,6 @@
 """The file of -J: numbers, iterations, no environment; a file of a run that died; rccl-tests' records."""
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -9,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collbench.errors import InvalidError
+from collbench.interop.nccl_tests.cells import measured
 from collbench.interop.nccl_tests.printing import as_json
 from collbench.interop.nccl_tests.reading import parse
 from collbench.interop.nccl_tests.table import OutputError
+from collbench.results import lines
 from tests.interop.nccl_tests.layouts import RANKS, TIMES_US, json_object, json_text, rates
 
 
@@ -137,4 +140,9 @@ def _read(text: str) -> None:
         assert "\n" not in str(error)  # noqa: PT017 - both ends are right
     else:
         json.dumps(as_json(found), allow_nan=False)
+        with contextlib.suppress(InvalidError):
+            kept = measured(found)
+            assert len({cell.cell_id for cell in kept.cells}) == len(kept.cells)
+            for samples in kept.samples:
+                assert lines.decode(json.loads(lines.encode(samples))) == samples
         assert any(run.rows for run in found)

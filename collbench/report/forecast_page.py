@@ -30,7 +30,7 @@ _MODEL = (
     "Predicted, not measured: every time on this page comes from the model, and the machine may differ from its "
     "description."
 )
-_PRIORS = "priors, which are numbers of other machines and assumptions; the rest on what was measured of these links."
+_PRIORS = "priors, which are numbers of other machines and assumptions"
 _INTERVAL = (
     "Bands and brackets are the model's nominal 90 % interval; collbench validate prints how far the model was off on "
     "published measurements."

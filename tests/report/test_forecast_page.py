@@ -43,7 +43,8 @@ def test_it_says_at_once_that_nothing_was_measured(page: str) -> None:
     assert "predicted, not measured</b>" in header
     assert "<h1>By the model, " in header
     assert "Predicted, not measured: every time on this page comes from the model" in header
-    assert "rests on priors" in header
+    assert header.count("rests on priors, which are numbers of other machines and assumptions; the rest on ") == 1
+    assert header.count("the rest on what was measured of these links.") == 1
     assert "<title>collbench: two-flat-gen5-switches, predicted</title>" in header
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from collbench.contention.explain import MOST_RATIO
 from collbench.contention.predict import Prediction
-from collbench.report.answer import leads
+from collbench.report.answer import leaders, leads
 from collbench.report.canvas import Table
 from collbench.report.series import Panel, Point, Series
 from collbench.report.svg import Styles, inline
@@ -100,8 +100,9 @@ def _of(one: Series, point: Point, prediction: Prediction | None) -> _Bound | No
 
 
 def _hot(bound: Sequence[_Bound], panels: Sequence[Panel]) -> _Bound | None:
-    """Of the fastest algorithm at the largest size that the model explains."""
-    fastest = {lead.bytes: lead.best.name for panel in panels[:1] for lead in leads(panel)}
+    """Of who leads at the largest size that the model explains, as the page's first sentence has it."""
+    found = [lead for panel in panels[:1] for lead in leads(panel)]
+    fastest = dict(zip([lead.bytes for lead in found], leaders(found), strict=True))
     some = [one for one in bound if fastest.get(one.bytes) == one.name]
     return max(some, key=lambda one: one.bytes, default=None)
 

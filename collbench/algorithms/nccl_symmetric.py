@@ -42,7 +42,7 @@ def _release(machine: Machine, call: Call) -> Support | None:
         f"NCCL {version_text(version)} asks for P2P between all GPUs and not for NVLink, so they may run on PCIe; "
         "nobody has published a time"
     )
-    remedy = "register buffers as windows (NCCL_CUMEM_ENABLE=1) and look for a symk kernel in NCCL_DEBUG_SUBSYS=TUNING"
+    remedy = "measure it: a sweep registers its buffers as windows (NCCL_CUMEM_ENABLE=1) and says which kernel ran"
     return Support.unknown(reason, remedy, _SOURCE)
 
 

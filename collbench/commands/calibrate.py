@@ -46,8 +46,6 @@ def run(args: argparse.Namespace) -> int:
 
     from collbench.contention.calibrate import calibrate, write_parameters
     from collbench.errors import UsageError
-    from collbench.results.probes import read_probes
-    from collbench.results.problems import warn
     from collbench.results.store import RunFolder
     from collbench.topology.machine import Machine
 
@@ -58,15 +56,21 @@ def run(args: argparse.Namespace) -> int:
     with RunFolder.open(args.run_folder) as folder:
         ours = folder.run
     machine = Machine.from_dict(ours.machine)
-    if args.origin is None or args.topology:
-        probes, problems = read_probes(args.run_folder)
-        warn(problems)
-    else:
-        probes = _foreign(args.origin, machine)
+    own = args.origin is None or args.topology
+    probes = _own(args.run_folder) if own else _foreign(args.origin, machine)
     found = calibrate(probes, machine.topology, machine.ranks, ours.fabric)
     data = write_parameters(args.run_folder, found)
     print(json.dumps(data, indent=1, allow_nan=False) if args.json else _table(found))
     return 0
+
+
+def _own(folder: Path) -> "list[Probe]":
+    from collbench.results.probes import read_probes
+    from collbench.results.problems import warn
+
+    probes, problems = read_probes(folder)
+    warn(problems)
+    return probes
 
 
 def _foreign(origin: Path, machine: "Machine") -> "list[Probe]":

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -36,7 +36,13 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
         "Without MPI one process drives all GPUs (-g N). With --launcher 'mpirun -np 8', or started by mpirun itself,\n"
         "one process drives one GPU; that needs a program built with MPI=1. docs/nccl-tests.md says what is kept.",
     )
-    add = parser.add_argument
+    _add_sources(parser.add_argument)
+    _add_measuring(parser.add_argument)
+    parser.add_argument("extra", nargs="*", metavar="-- EXTRA", help="options of nccl-tests, behind --")
+    parser.set_defaults(run=run)
+
+
+def _add_sources(add: Callable[..., object]) -> None:
     add(
         "--parse",
         metavar="FILE",
@@ -48,6 +54,9 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
         "COLLBENCH_NCCL_TESTS, PATH, usual build folders)")  # fmt: skip
     add("--nproc", type=int, metavar="N", help="GPUs (default: all; under torchrun those of its ranks)")
     add("--launcher", default="", metavar="WORDS", help="what starts one process per GPU, such as 'mpirun -np 8'")
+
+
+def _add_measuring(add: Callable[..., object]) -> None:
     add("-b", dest="first", metavar="BYTES", help="smallest message (alone: the only one); default 1K")
     add("-e", dest="last", metavar="BYTES", help="largest message; default 4M")
     add("-f", dest="factor", type=int, default=4, metavar="N", help="factor between sizes; default 4")
@@ -63,8 +72,6 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     add("--dry-run", action="store_true", help="print the command line, measure nothing")
     add("--out", metavar="FOLDER", help="run folder; default reports/nccl-tests-DATE-TIME, with --parse none")
     add("--json", action="store_true", help="print the rows as JSON")
-    add("extra", nargs="*", metavar="-- EXTRA", help="options of nccl-tests, behind --")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,6 +23,10 @@ def curves(made: Cast, styles: Styles) -> list[Drawn]:
     best = {lead.best.name for lead in answer.leads(made.answer)}
     other = usual(made.answer)
     first = [one for one in panel.series if one.name in best or one is other][:most]
+    order = [*first, *(one for one in panel.series if one not in first)]  # so that no two of the first share a colour
+    numbered = {one.name: replace(one, index=number) for number, one in enumerate(order)}
+    panel = replace(panel, series=tuple(numbered[one.name] for one in panel.series))
+    first = [numbered[one.name] for one in first]
     told = f"By the model {answer.finding(made.answer)}"
     found = [_figure(panel, first, styles, "first-", "the fastest", told, _note(made))]
     bare = [replace(one, points=tuple(map(_bare, one.points))) for one in panel.series]

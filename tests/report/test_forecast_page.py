@@ -91,6 +91,14 @@ def test_every_row_is_in_the_csv_and_terms_add_up(page: str) -> None:
         assert float(row["low_us"]) < float(row["total_us"]) < float(row["high_us"])
 
 
+def test_no_two_of_the_fastest_share_a_colour(page: str) -> None:
+    legend = section(page, "latency").partition('<ul class="legend"')[2].partition("</ul>")[0]
+    colours = re.findall(r'class="(k\d+)"', legend)
+
+    assert len(colours) > 1
+    assert len(set(colours)) == len(colours)
+
+
 def test_crossovers_are_those_of_the_command(page: str) -> None:
     told = re.findall(r'<tr><th scope="row">(\w+)</th><td[^>]*>(\w+)<td[^>]*>(\d+)<', section(page, "crossovers"))
     forecast = Forecast(topology("two-flat-gen5-switches"))

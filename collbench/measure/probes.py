@@ -153,8 +153,13 @@ def _made(task: Task, values: Sequence[float], size: int) -> Probe:
     if not values:
         return _without(task, Status.CRASHED, "no rank gave a time above zero")
     middle = statistics.median(values)
+    if middle <= 0:  # a slope between two chains of launches, on a machine that was busy during one of them
+        reason = (
+            f"the time came out as {middle:.3g} {task.unit}: other load moved the clock more than what was measured"
+        )
+        return _without(task, Status.WRONG, reason)
     quarters = statistics.quantiles(values, n=_QUARTERS, method="inclusive") if len(values) > 1 else [middle] * 3
-    spread = (quarters[2] - quarters[0]) / middle if middle else 0.0
+    spread = (quarters[2] - quarters[0]) / middle
     return Probe(task.name, task.pattern, *task.ends, task.flows, size, middle, task.unit, spread)
 
 

@@ -68,15 +68,22 @@ class Stream:
 
 
 class Graph:
-    """A graph that replays nothing."""
+    """A graph whose kernels take 2 us each."""
+
+    launched = 0
 
     def capture_begin(self, capture_error_mode: str) -> None:
         assert capture_error_mode == "thread_local"
+        self.kernels = -Graph.launched
 
     def capture_end(self) -> None:
-        return None
+        self.kernels += Graph.launched
 
-    replay = reset = capture_end
+    def replay(self) -> None:
+        Event.clock += 2e-3 * self.kernels
+
+    def reset(self) -> None:
+        return None
 
 
 class Device:
@@ -104,6 +111,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
         def __call__(self, slot: int, stream: int) -> None:
             made.launched.append(self.args)
+            Graph.launched += 1
             made.grids.append(self.grid)
 
     class Region(contextlib.AbstractContextManager["Region"]):
@@ -147,6 +155,11 @@ def test_every_task_of_a_plan_is_answered(device: Device) -> None:
         probe = fold(task, [ask(task, rank, turn) for rank in range(4)])
         assert probe.status is Status.OK, (task, probe)
         assert probe.value is not None
+
+
+def test_launches_are_the_slope_of_two_chains(device: Device) -> None:
+    """What a replay costs beside its kernels falls out."""
+    assert ask(Task("launch"))["answer"]["us"] == [pytest.approx(2.0)] * 7
 
 
 def test_latencies_are_times_of_one_step(device: Device) -> None:

@@ -80,6 +80,8 @@ def test_latency_is_the_slowest_ranks() -> None:
         ([{"answer": {}}, {"answer": {}}], Status.CRASHED, "no rank"),
         ([{"answer": {"violations": 0, "looks": 0}}], Status.CRASHED, "never looked"),
         ([{"answer": {"us": []}}], Status.CRASHED, "above zero"),
+        ([{"answer": {"us": [-3.0, 1.0, -2.0]}}], Status.WRONG, "came out as -2 us"),
+        ([{"answer": {"us": [0.0]}}], Status.WRONG, "came out as 0 us"),
     ],
 )
 def test_no_answer_is_no_number(answers: list[dict[str, Any]], status: Status, words: str) -> None:

@@ -203,3 +203,6 @@ def _until_orphaned(pid: int, parent: int) -> None:
     while int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == parent:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    while Path(f"/proc/{pid}/comm").read_text() != "sleep\n":  # the shell's child has its name until it has started
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

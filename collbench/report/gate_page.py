@@ -30,7 +30,10 @@ def gate_section(folder: Path, run_id: str, outcome: Outcome | None = None) -> d
     try:
         found = outcome or _found(folder, run_id)
     except CollbenchError as error:
-        return {"gate": None, "gate_problem": str(error)}
+        told = str(error)
+        for path in (folder / GATE, folder.absolute().parent / GATE):
+            told = told.replace(str(path), GATE)  # the page tells no paths, but which file it is
+        return {"gate": None, "gate_problem": told}
     return {"gate": _context(found) if found is not None else None, "gate_problem": ""}
 
 

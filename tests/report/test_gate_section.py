@@ -65,6 +65,7 @@ def test_a_damaged_file_is_said_and_the_page_is_made(where: str, run: Path) -> N
 
     page = build(run)
 
+    assert '<p class="bad">gate.json: not JSON (' in page
     assert "damaged; make it anew" in page
     assert "<script>alert" not in page
     assert str(run.parent) not in page

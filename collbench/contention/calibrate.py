@@ -116,6 +116,7 @@ class _Problem:
         self.measured = np.log([one.value for one in seen]) if seen else np.zeros(0)
         self.spread = np.array([math.hypot(one.sd, DISCREPANCY) for one in seen])
         self.is_rate = np.array([one.label.startswith("bandwidth") for one in seen], int)
+        self.known: dict[tuple[object, ...], float] = {}
         self.names: list[str] = []
         self.names = self._that_move()
 
@@ -168,8 +169,16 @@ class _Problem:
         return self.start.replaced(changes)
 
     def _model(self, names: Sequence[str], x: _Floats) -> _Floats:
+        """Logarithms of what the model says; a fluid run is made once for the parameters that it depends on."""
         bench = Bench(self.topology, self.ranks, self.parameters(names, x), self.fabric)
-        found: _Floats = np.log(np.array([one.model(bench) for one in self.seen]))
+        moved = [(name, float(value)) for name, value in zip(names, x, strict=True) if value]
+        values = []
+        for number, one in enumerate(self.seen):
+            key = (number, *(pair for pair in moved if pair[0].startswith(one.moved_by or "")))
+            if key not in self.known:
+                self.known[key] = one.model(bench)
+            values.append(self.known[key])
+        found: _Floats = np.log(np.array(values))
         return found
 
     def residuals(self, x: _Floats) -> _Floats:

@@ -35,6 +35,16 @@ _REPEATS = 7
 _EXACT = Parameter(1.0, 0.0, "copy engines")
 
 
+_CAPACITIES = ("capacity", "efficiency.socket_duplex")
+_STORES = ("efficiency.store", "efficiency.dense_store", "efficiency.dense_nvlink")
+_LOADS = ("efficiency.request", "efficiency.load", "efficiency.dense_load", "efficiency.dense_nvlink", "window.")
+_MOVED_BY: Mapping[str, tuple[str, ...]] = {
+    "bandwidth.copy": (*_CAPACITIES, "efficiency.duplex"),
+    "bandwidth.store": (*_CAPACITIES, "efficiency.duplex", *_STORES),
+    "bandwidth.load": (*_CAPACITIES, *_LOADS, "latency"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """A measured value (us or GB/s), the spread of its logarithm, and what the model says."""
@@ -43,6 +53,11 @@ class Observation:
     value: float
     sd: float
     model: "Callable[[Bench], float]"
+
+    @property
+    def moved_by(self) -> tuple[str, ...]:
+        """Beginnings of names of the only parameters that can change what the model says; empty: not known."""
+        return _MOVED_BY.get(self.label.partition(" ")[0], ())
 
 
 class Bench:

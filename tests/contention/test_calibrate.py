@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from collbench.contention.calibrate import Calibration, calibrate
+from collbench.contention.observations import Bench, observations, shared_names, starting_point
 from collbench.contention.own_traffic import islands
 from collbench.contention.packet import Wire, finish_us
 from collbench.contention.parameters import priors
@@ -224,6 +225,26 @@ def test_a_parameter_whose_probes_the_fit_misses_is_not_identified() -> None:
 def test_ranks_on_processors_have_no_parameters(exact: list[Probe]) -> None:
     with pytest.raises(InvalidError, match="processors"):
         calibrate(exact, box(), 4, Fabric.HOST)
+
+
+def test_an_observation_is_moved_by_nothing_else_than_it_says(exact: list[Probe]) -> None:
+    """The fit runs a flow again only for parameters in `moved_by`: any other one must leave it as it was."""
+    start = starting_point(box(), Fabric.PCIE, priors())
+    dense = [Probe(f"bandwidth.{word}", "all_to_all", -1, -1, tuple(PAIRS), 1 << 20, 50.0, "GB/s")
+             for word in ("load", "store", "copy")]  # fmt: skip
+    seen = observations([*exact, *dense], box(), 4, Fabric.PCIE)
+    groups = shared_names(box(), Fabric.PCIE)
+    names = [*(n for n in start.known if "->" not in n), *groups]
+    checked = 0
+    for factor in (0.6, 1.7):
+        for name in names:
+            members = groups.get(name, (name,))
+            changed = dataclasses.replace(start[members[0]], value=start[members[0]].value * factor)
+            bench = Bench(box(), 4, start.replaced(dict.fromkeys(members, changed)), Fabric.PCIE)
+            for one in (one for one in seen if one.moved_by and not name.startswith(one.moved_by)):
+                assert one.model(bench) == one.model(Bench(box(), 4, start, Fabric.PCIE)), (one.label, name)
+                checked += 1
+    assert checked > 500
 
 
 def test_ranks_on_one_gpu() -> None:

@@ -42,8 +42,9 @@ def _refuse_software(machine: Machine, since: tuple[int, ...]) -> Support | None
             return Support.no("the headers of flashinfer-python were not found", _HEADERS_REMEDY)
         if version < since:
             needed = ".".join(map(str, since))
+            told = f"flashinfer {machine.software['flashinfer']} is older than {needed}"
             return Support.no(
-                f"flashinfer {machine.software['flashinfer']} is older than {needed}", f"install {needed} or later"
+                f"collbench builds it from FlashInfer's headers, and {told}", f"install FlashInfer {needed} or later"
             )
     if "nvcc" not in machine.software:
         return Support.no("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME")

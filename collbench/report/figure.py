@@ -16,6 +16,7 @@ MOST_CURVES = 12
 """Curves of one figure: as many as there are colours and markers; of the 13th algorithm the pairs are shifted."""
 
 _MOST_TICKS = 9
+_NO_EXPONENT = 1e5
 _DASHES = (0, (4, 3))
 
 
@@ -61,16 +62,21 @@ def _points_id(number: int, *, hollow: bool) -> str:
 
 
 def _title(one: Series, point: Point) -> str:
-    low, high = format_us(point.spread.low_us), format_us(point.spread.high_us)
-    parts = [f"{one.name}, {point.bytes} bytes: {format_us(point.p50_us)} us", f"middle half {low} to {high}"]
+    low, high = _exact(point.spread.low_us), _exact(point.spread.high_us)
+    parts = [f"{one.name}, {point.bytes} bytes: {_exact(point.p50_us)} us", f"middle half {low} to {high}"]
     if point.spread.interval_us:
-        parts.append("95 % interval {} to {}".format(*map(format_us, point.spread.interval_us)))
+        parts.append("95 % interval {} to {}".format(*map(_exact, point.spread.interval_us)))
     for word, value in (("p99", point.p99_us), ("predicted", point.predicted_us), ("floor", point.floor_us)):
-        parts += [f"{word} {format_us(value)}"] if value is not None else []
+        parts += [f"{word} {_exact(value)}"] if value is not None else []
     count = len(point.spread.medians)
     if 0 < count < LEAST_LAUNCHES:
         parts.append(f"no interval: {'one launch' if count == 1 else f'{count} launches'}")
     return ", ".join([*parts, *point.flags])
+
+
+def _exact(us: float) -> str:
+    """Five digits, no exponent."""
+    return f"{us:.5g}" if us < _NO_EXPONENT else f"{us:.0f}"
 
 
 def _forecast(one: Series, point: Point) -> str:

@@ -50,4 +50,4 @@ def test_the_table_has_all_curves_and_points_say_their_numbers() -> None:
     assert len(drawn.table.lines) == 21
     assert len(drawn.legend) == 12
     assert drawn.svg.count("<title>") == 24
-    assert "<title>a0, 1024 bytes: 1.10 us, middle half 1.00 to 1.00</title>" in drawn.svg
+    assert "<title>a0, 1024 bytes: 1.1024 us, middle half 1 to 1</title>" in drawn.svg

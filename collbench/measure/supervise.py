@@ -68,7 +68,8 @@ class Supervisor:
         self._team = Team(place, self._pool, self._work)
         self._mps: MpsServer | None = None
         self._sick = ""
-        self._done = {(s.cell_id, s.launch) for s in folder.samples()}
+        # what a budget or a failure before it cut off gets its turn when the run is resumed
+        self._done = {(s.cell_id, s.launch) for s in folder.samples() if s.status is not Status.NOT_RUN}
         self._left = len(plan.cells) * options.launches - len(self._done)
         # the rest of the budget is somebody else's, such as the probes'
         self._end = None if options.budget_s is None else time.monotonic() + options.budget_s - reserved_s
@@ -140,10 +141,11 @@ class Supervisor:
         refusal = self._refusal(algorithm, cell, failures)
         if refusal is not None:
             return Samples(cell.cell_id, launch, refusal[0], refusal[1], calls=cell.calls)
+        limit_s = self._options.timeout_s + (0.0 if self._team.running else algorithm.opening_s)
         try:
             if not self._team.running:
                 self._start(algorithm)
-            answers = self._team.run(self._command(cell), self._options.timeout_s)
+            answers = self._team.run(self._command(cell), limit_s)
         except GroupFailure as failure:
             samples = Samples(cell.cell_id, launch, Status(failure.kind), str(failure), calls=cell.calls)
         else:

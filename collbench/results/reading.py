@@ -7,7 +7,7 @@ from typing import Any
 from collbench.errors import InvalidError
 from collbench.results import lines
 from collbench.results.columns import read_parquet
-from collbench.results.records import Run, Samples
+from collbench.results.records import Run, Samples, Status
 from collbench.results.schema import migrate_line, migrate_run, version_of
 
 __all__ = ["EVIDENCE", "PARQUET", "RUN", "SAMPLES", "check", "evidence_of", "planned_rows", "read_run", "read_samples"]
@@ -104,6 +104,8 @@ def _keep(
         except InvalidError as error:
             problems.append(f"{where} {number}: {error}; left out")
             continue
+        if key in kept and kept[key].status is Status.NOT_RUN:
+            del kept[key]  # a resumed run has come to it
         if key in kept:
             problems.append(f"{where} {number}: {key[0]} launch {key[1]} stands there twice; the first one counts")
         kept.setdefault(key, samples)

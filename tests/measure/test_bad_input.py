@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collbench.results.records import Status
+from collbench.results.store import RunFolder
+
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("--algorithms", "host_ring", "-b", "256", "--calls", "1", "-n", "3")
 
@@ -84,6 +87,23 @@ def test_resuming_a_damaged_run_says_what_was_lost(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert any(line.startswith("collbench: ") and "samples.jsonl" in line for line in done.stderr.splitlines())
     assert "host_ring: 1 ok" in done.stderr
+
+
+def test_resuming_measures_what_a_budget_cut_off(tmp_path: Path) -> None:
+    """Cells without their turn get it; the line that said so counts no longer, and nobody complains of two."""
+    run = tmp_path / "run"
+    many = ("--algorithms", "host_ring", "-b", "256", "-e", "64K", "--calls", "1,122", "-n", "200")
+    cut = sweep("--nproc", "2", *many, "--budget", "0.2s", "--no-probe", "--out", str(run))
+    assert "not_run" in cut.stderr
+    done = sweep("--resume", str(run), "--budget", "60s")
+    assert done.returncode == 0, done.stderr
+    assert "not_run" not in done.stdout
+    folder = RunFolder.open(run)
+    assert {samples.status for samples in folder.samples()} == {Status.OK}
+    assert len(folder.samples()) == len(folder.run.cells)
+    assert folder.problems() == []
+    (run / "samples.jsonl").unlink()
+    assert {samples.status for samples in RunFolder.open(run).samples()} == {Status.OK}
 
 
 def test_resuming_with_another_number_of_ranks_is_refused(tmp_path: Path) -> None:

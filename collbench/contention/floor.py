@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
 from collbench.results.records import Fabric, Mode
 from collbench.topology.gpus import host_route
-from collbench.topology.graph import Link, Topology, TopologyError
+from collbench.topology.graph import Link, LinkKind, Topology, TopologyError
 
 __all__ = ["Floor", "floor"]
 
@@ -30,6 +30,13 @@ _LINK_LAUNCH_US = 0.5
 _HOST_FLIGHT_US = 0.01
 """Half of 0.0195 us, the best of 200 means of 10,000 round trips / 2 between two hardware threads of an Intel Xeon
 (family 6, model 167, 2.6 GHz; pinned C threads, acquire loads and release stores)."""
+
+_NVLINK_WIRE_GBPS = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
+"""Of one NVLink in one direction, by generation: NVIDIA's data sheets.
+
+Machine files often have what NCCL counts on, and kernels exceed it: one-stage pulls move 783 GB/s into each of 8 B300
+(vLLM pull request 37756), NCCL counts on 722.
+"""
 
 _FAR = (Fabric.PCIE, Fabric.NVLINK, Fabric.MIXED, Fabric.NETWORK)
 
@@ -129,11 +136,17 @@ def _busiest(schedule: Schedule, topology: Topology) -> tuple[float, str]:
     loads: defaultdict[Link, float] = defaultdict(float)
     for flow, link in _uses(schedule, topology):
         loads[link] += flow.bytes * schedule.wire_factor
-    times = [(load / link.capacity_gbps / 1e3, link) for link, load in loads.items() if link.capacity_gbps]
+    times = [(load / _at_most(link) / 1e3, link) for link, load in loads.items() if link.capacity_gbps]
     if not times:
         return 0.0, "links of unknown capacity"
     us, link = max(times, key=lambda item: item[0])
     return us, f"busiest link {link.src} -> {link.dst}"
+
+
+def _at_most(link: Link) -> float:
+    """GB/s that a link of known capacity cannot exceed: of NVLink what the wires carry, since kernels can beat NCCL."""
+    wires = _NVLINK_WIRE_GBPS.get(link.generation, 0.0) * link.width if link.kind is LinkKind.NVLINK else 0.0
+    return max(link.capacity_gbps or 0.0, wires)
 
 
 def _uses(schedule: Schedule, topology: Topology) -> Iterator[tuple[Flow, Link]]:

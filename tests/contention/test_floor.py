@@ -100,3 +100,13 @@ def test_shared_gpu_and_host_have_launch_and_one_flag_flight() -> None:
 def test_the_fastest_that_was_seen_on_a_shared_gpu_is_above_the_floor(ranks: int, seen_us: float) -> None:
     """Verified one-stage kernels at 1 KiB on one H200 under MPS are not flagged."""
     assert floor(one_stage(Call(1024, ranks), Move.PULL), box(), Fabric.SHARED_GPU, Mode.GRAPH).us < seen_us
+
+
+def test_nvlink_is_bound_by_its_wires_and_not_by_what_nccl_counts_on() -> None:
+    """Eight B300 that pull 16 MiB from seven peers took 150 us: 783 GB/s into each, of 900 on the wires."""
+    nodes = [Node("nvswitch", NodeKind.NVSWITCH), *(Node(f"gpu{g}", NodeKind.GPU) for g in range(8))]
+    ends = [pair for g in range(8) for pair in ((f"gpu{g}", "nvswitch"), ("nvswitch", f"gpu{g}"))]
+    links = [Link(*pair, LinkKind.NVLINK, 5, 18, capacity_gbps=721.8, latency_us=0.15) for pair in ends]
+    call = Call(16 << 20, 8)
+    limit = floor(one_stage(call, Move.PULL), Topology(tuple(nodes), tuple(links)), Fabric.NVLINK, Mode.GRAPH, ranks=8)
+    assert 0.5 + 7 * call.bytes / 900e3 < limit.us < 150

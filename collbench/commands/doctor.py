@@ -160,8 +160,14 @@ def _print_text(machine: "Machine", here: "Here | None", found: Sequence[Mapping
             _wrap("not found out", text, 22)
         for head, text in told(here.regimes):
             _wrap(f"regime {head}", text, 22)
+    _print_verdicts(machine, found)
+
+
+def _print_verdicts(machine: "Machine", found: Sequence[Mapping[str, Any]]) -> None:
     for verdict, head in _HEADS.items():
         some = [row for row in found if row["verdict"] == verdict]
+        if machine.topology.gpus:
+            some = [_briefly(row) for row in sorted(some, key=lambda row: row["device"] == "cpu")]
         if some:
             print(f"\n{head} ({len(some)}), {machine.ranks} ranks:")
         for text, names in _alike(some).items():
@@ -170,6 +176,12 @@ def _print_text(machine: "Machine", here: "Here | None", found: Sequence[Mapping
             else:
                 _wrap("", f"{', '.join(names)}:", 2)
                 _wrap("", text, _WIDTH)
+
+
+def _briefly(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Beside GPUs, algorithms on processors are one line: nobody looks for them there."""
+    plain = row["device"] == "cpu" and row["verdict"] == "runs" and not row["reason"]
+    return {**row, "summary": "on processors, without a GPU"} if plain else row
 
 
 def _alike(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -75,6 +75,7 @@ def _row(algorithm: Algorithm, machine: Machine, size_bytes: int) -> dict[str, A
         "source": answer.source,
         "collective": str(algorithm.collective), "family": algorithm.family, "summary": algorithm.summary,
         "modes": [str(mode) for mode in algorithm.modes], "measurable": bool(algorithm.runner),
+        "device": algorithm.device,
     }  # fmt: skip
 
 

@@ -55,6 +55,16 @@ def test_comparison(collbench: Shell) -> None:
     )
 
 
+def test_algorithms_on_processors_are_one_line_beside_gpus(collbench: Shell) -> None:
+    """Last and together on a machine with GPUs, each with what it does on one without."""
+    text = " ".join(collbench("doctor", *STORY).stdout.split())
+    assert text.count("on processors, without a GPU.") == 1
+    runs = text.partition("runs (")[2].partition("does not run (")[0]
+    assert runs.index("nccl_ring_ll") < runs.index("host_two_stage")
+    assert "chunks are summed" not in runs
+    assert "chunks are summed" in collbench("doctor").stdout
+
+
 def test_would_cuda_13_help(collbench: Shell) -> None:
     """Not with anything that failed for weeks: only what was unknown of our kernels' driver changes its reason."""
     with_ = ("--with", "sglang=0.5.9,flashinfer=0.6.2")

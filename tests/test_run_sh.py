@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from collbench.cli import main
 
-@pytest.mark.parametrize("script", ["run.sh", ".ci/run"])
+
+@pytest.mark.parametrize("script", ["run.sh", ".ci/run", "docs/measurements/one-gpu.sh"])
 def test_scripts_are_sound(script: str, root: Path) -> None:
     """Executable, and bash can read them."""
     assert os.access(root / script, os.X_OK)
@@ -38,3 +40,35 @@ def test_a_failed_installation_is_not_taken_for_a_good_one(root: Path, tmp_path:
         assert done.returncode == 1
         assert "no space left" in done.stderr
         assert not (tmp_path / ".venv" / "installed").exists()
+
+
+PARTS = ("kernels", "model", "systems", "gate")
+
+
+def dry(root: Path, out: Path, part: str) -> list[str]:
+    done = subprocess.run(
+        ["bash", root / "docs/measurements/one-gpu.sh", part, out], env={**os.environ, "DRY": "1", "PYTHON": "python3"},
+        text=True, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_of_the_measurements_ends_in_time_and_its_options_are_known(
+    part: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Steps keep within ten minutes together, and every sweep is one that could be planned."""
+    steps = dry(root, tmp_path / "out", part)
+    assert sum(int(line.split(" (")[1].split(" s)")[0]) for line in steps) <= 600
+    sweeps = [line.partition("-m collbench.sweep ")[2].split() for line in steps if "-m collbench.sweep " in line]
+    for words in sweeps:
+        assert main(["sweep", *(word for word in words if word != "--share-gpu"), "--dry-run"]) == 0, words
+    capsys.readouterr()
+
+
+def test_a_part_that_is_not_there_is_refused(root: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", root / "docs/measurements/one-gpu.sh", "all", tmp_path], text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "one-gpu.sh: no part all\n")

@@ -9,7 +9,9 @@ import pytest
 from collbench.cli import main
 
 
-@pytest.mark.parametrize("script", ["run.sh", ".ci/run", "docs/measurements/one-gpu.sh"])
+@pytest.mark.parametrize(
+    "script", ["run.sh", ".ci/run", "docs/measurements/one-gpu.sh", "docs/measurements/whole-box.sh"]
+)
 def test_scripts_are_sound(script: str, root: Path) -> None:
     """Executable, and bash can read them."""
     assert os.access(root / script, os.X_OK)
@@ -42,24 +44,27 @@ def test_a_failed_installation_is_not_taken_for_a_good_one(root: Path, tmp_path:
         assert not (tmp_path / ".venv" / "installed").exists()
 
 
-PARTS = ("kernels", "model", "systems", "gate")
+PARTS = (
+    *(("one-gpu.sh", part) for part in ("kernels", "model", "systems", "gate")),
+    *(("whole-box.sh", part) for part in ("measure", "judge")),
+)
 
 
-def dry(root: Path, out: Path, part: str) -> list[str]:
+def dry(root: Path, out: Path, script: str, part: str) -> list[str]:
     done = subprocess.run(
-        ["bash", root / "docs/measurements/one-gpu.sh", part, out], env={**os.environ, "DRY": "1", "PYTHON": "python3"},
+        ["bash", root / "docs/measurements" / script, part, out], env={**os.environ, "DRY": "1", "GPUS": "8"},
         text=True, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(("script", "part"), PARTS)
 def test_each_part_of_the_measurements_ends_in_time_and_its_options_are_known(
-    part: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    script: str, part: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Steps keep within ten minutes together, and every sweep is one that could be planned."""
-    steps = dry(root, tmp_path / "out", part)
+    steps = dry(root, tmp_path / "out", script, part)
     assert sum(int(line.split(" (")[1].split(" s)")[0]) for line in steps) <= 600
     sweeps = [line.partition("-m collbench.sweep ")[2].split() for line in steps if "-m collbench.sweep " in line]
     for words in sweeps:
@@ -67,8 +72,10 @@ def test_each_part_of_the_measurements_ends_in_time_and_its_options_are_known(
     capsys.readouterr()
 
 
-def test_a_part_that_is_not_there_is_refused(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["one-gpu.sh", "whole-box.sh"])
+def test_a_part_that_is_not_there_is_refused(script: str, root: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        ["bash", root / "docs/measurements/one-gpu.sh", "all", tmp_path], text=True, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (2, "one-gpu.sh: no part all\n")
+        ["bash", root / "docs/measurements" / script, "all", tmp_path], env={**os.environ, "GPUS": "8"},
+        text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, f"{script}: no part all\n")

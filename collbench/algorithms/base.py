@@ -103,6 +103,9 @@ class Runner(ABC):
     def launch(self, i: int) -> None:
         """Run slot i."""
 
+    def captured(self) -> None:
+        """Called on all ranks behind every capture of launches, before a graph is replayed: addresses may be shared."""
+
     def failure(self) -> str:
         """Who waited for whom, where a launch gave up waiting for a peer on its own; empty if none did."""
         return ""
@@ -127,8 +130,9 @@ class Algorithm:
     `environment` gives the variables that its workers need on this machine. `max_calls` caps the calls of a chained
     sample; `variant` goes into its cells' names and tells copies of one record apart (library version, settings), and
     `preload` is a library that its workers load before any other. `batch` calls share one launch: a sample's calls are
-    rounded up to a multiple of it, `traffic` is that of all of them, and times are per call all the same. `cost_us`
-    estimates one call, from which the plan pins the length of chains: it need only be right within a factor of 5.
+    rounded up to a multiple of it, `traffic` is that of all of them, and times are per call all the same. A group's
+    first cell may take `opening_s` longer than others: a library is imported then, and compiles. `cost_us` estimates
+    one call, from which the plan pins the length of chains: it need only be right within a factor of 5.
     """
 
     name: str
@@ -147,6 +151,7 @@ class Algorithm:
     variant: str = ""
     preload: str = ""
     batch: int = 1
+    opening_s: float = 0.0
     cost_us: Callable[[Call, Machine], float] = _any_cost
 
     def load_runner(self) -> type[Runner]:

@@ -182,6 +182,7 @@ class GraphClock(_CudaClock):
                 graph.capture_end()
             raise
         graph.capture_end()
+        self.runner.captured()
         return graph
 
     def _all_calls(self) -> None:

@@ -195,8 +195,9 @@ class Forecast:
     def crossovers(self, first: int, last: int) -> list[Crossover]:
         """Where the fastest algorithm changes between two sizes, among those that take both.
 
-        Every prediction grows in proportion to the bytes, so the fastest of them is one and the same between two sizes
-        at which it is the fastest, and halving the range finds every change.
+        On the GPU every prediction is a straight line over bytes, so the fastest of them is one and the same between
+        two sizes at which it is the fastest, and halving the range finds every change. Where the host's launches hold
+        back eager calls, algorithms do not differ, and a change is none.
         """
         if not self.algorithms or first >= last:
             return []
@@ -205,14 +206,14 @@ class Forecast:
         if not straight:
             return []
         found = _crossings(straight, first, last, step)
-        if all(self._holds(cross, step) for cross in found):
-            return found
-        return _crossings({name: self._exact(name) for name in straight}, first, last, step)
+        if not all(self._holds(cross, step) for cross in found):
+            found = _crossings({name: self._exact(name) for name in straight}, first, last, step)
+        return [cross for cross in found if self._shows(cross)]
 
     def _lines(self, first: int, last: int) -> dict[str, _Time]:
         """Time over bytes of the algorithms that no other one beats at both ends, as straight lines."""
         both = [a for a in self.algorithms if self._support(a, first) and self._support(a, last)]
-        ends = {a.name: (self.predict(a, first).total_us, self.predict(a, last).total_us) for a in both}
+        ends = {a.name: (self._gpu_us(a, first), self._gpu_us(a, last)) for a in both}
         kept: dict[str, _Time] = {}
         best = float("inf")
         for name, (low, high) in sorted(ends.items(), key=lambda item: (item[1], item[0])):
@@ -223,7 +224,14 @@ class Forecast:
 
     def _exact(self, name: str) -> _Time:
         algorithm = next(a for a in self.algorithms if a.name == name)
-        return lambda size_bytes: self.predict(algorithm, size_bytes).total_us
+        return lambda size_bytes: self._gpu_us(algorithm, size_bytes)
+
+    def _gpu_us(self, algorithm: Algorithm, size_bytes: int) -> float:
+        return self.model.predict(self.schedule(algorithm, size_bytes), Mode.GRAPH).total_us
+
+    def _shows(self, cross: Crossover) -> bool:
+        after = next(a for a in self.algorithms if a.name == cross.after)
+        return self.predict(after, cross.bytes).total_us <= self._gpu_us(after, cross.bytes)
 
     def _holds(self, cross: Crossover, step: int) -> bool:
         before, after = self._exact(cross.before), self._exact(cross.after)

@@ -7,6 +7,7 @@ import pytest
 
 from collbench.algorithms.base import registry
 from collbench.algorithms.predictions import Forecast, predictions_of, predictor
+from collbench.contention.parameters import priors
 from collbench.errors import UsageError
 from collbench.results.records import Call, Cell, Fabric, Mode, Run
 from collbench.topology import catalog
@@ -71,6 +72,17 @@ def test_what_is_not_known_is_said() -> None:
     assert all("unknown capacity only" in row["notes"][0] for row in rows)
     assert all(row["bottleneck"] is None for row in rows)
     assert all(row["notes"] == [] for row in Forecast(topology()).rows([1024]))
+
+
+def test_eager_crossovers_are_those_beyond_the_time_of_the_host() -> None:
+    """Where launching takes longer than any of them, nothing is faster than anything else."""
+    graph, eager = (Forecast(topology(), mode=mode).crossovers(1024, 4 << 20) for mode in (Mode.GRAPH, Mode.EAGER))
+    assert set(eager) < set(graph)
+    assert [cross for cross in graph if cross.bytes > 1 << 14] == [c for c in eager if c.bytes > 1 << 14]
+    for cross in eager:
+        forecast = Forecast(topology(), mode=Mode.EAGER)
+        after = next(a for a in forecast.algorithms if a.name == cross.after)
+        assert forecast.predict(after, cross.bytes).total_us > priors()["launch.eager"].value
 
 
 def test_crossovers_are_those_that_a_fine_search_finds() -> None:

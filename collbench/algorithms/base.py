@@ -103,7 +103,7 @@ class Runner(ABC):
     def launch(self, i: int) -> None:
         """Run slot i."""
 
-    def captured(self) -> None:
+    def captured(self) -> None:  # noqa: B027 - most have nothing to share
         """Called on all ranks behind every capture of launches, before a graph is replayed: addresses may be shared."""
 
     def failure(self) -> str:

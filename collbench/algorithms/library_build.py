@@ -1,0 +1,202 @@
+"""Brings a library up in a process of its own before any rank does: imports it, looks for what we call, compiles.
+
+A library that does not import, was built for another CUDA, compiles without end or prints rubbish costs a reason then,
+and no rank. What it compiles stays in its own cache, from which the ranks load it. Run as
+`python -m collbench.algorithms.library_build watch|build REQUEST ANSWER`.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from collbench.algorithms.base import Ranks
+from collbench.algorithms.library_uses import Use, broken
+
+__all__ = ["BUILD_S", "Request", "Step", "main", "prepare"]
+
+BUILD_S = 300.0
+"""Longest import and compilation of a library: FlashInfer's fusion takes some minutes on two cores."""
+
+_TICK_S = 0.5
+_POLL_S = 0.02
+_KEPT = 400
+_TAIL = 4000
+_DONE: dict[str, dict[str, Any]] = {}
+"""What this process was told of requests: a library that cannot be brought up is not tried again for every cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A function to call once, `module:function`, with JSON arguments: it compiles, or loads what was compiled."""
+
+    target: str
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is brought up: `package` as people call it, modules to import, names that we use, steps in order."""
+
+    package: str
+    modules: tuple[str, ...]
+    uses: tuple[Use, ...] = ()
+    steps: tuple[Step, ...] = ()
+    limit_s: float = BUILD_S
+
+    @property
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def prepare(ranks: Ranks, request: Request) -> dict[str, str]:
+    """Bring a library up on every host, all ranks together; gives evidence: seconds of import and of each step.
+
+    The first rank of a host does it, the others wait; they meet twice a second, so no deadline of theirs is touched.
+
+    Raises:
+        NotImplementedError: it cannot be brought up, on all ranks alike; the text says why.
+    """
+    build = _Build(request) if ranks.local_rank == 0 and request.text not in _DONE else None
+    with build or contextlib.nullcontext():
+        while True:
+            answer = _DONE.get(request.text) if build is None else build.answer(_TICK_S)
+            told = ranks.exchange(answer or {"wait": True} if ranks.local_rank == 0 else {})
+            if not any(entry.get("wait") for entry in told):
+                break
+    if ranks.local_rank == 0 and answer is not None:
+        _DONE[request.text] = answer
+    failed = next((entry["error"] for entry in told if entry.get("error")), "")
+    if failed:
+        raise NotImplementedError(f"{request.package}: {failed}")
+    first: dict[str, str] = told[0].get("evidence", {})
+    return first
+
+
+class _Build:
+    """A watched process at work."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._folder = tempfile.TemporaryDirectory(prefix="collbench-")
+        folder = Path(self._folder.name)
+        (folder / "request").write_text(request.text)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        words = [sys.executable, "-m", __name__, "watch", str(folder / "request"), str(folder / "answer")]
+        self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+
+    def answer(self, wait_s: float) -> dict[str, Any] | None:
+        """What came of it; None while it goes on."""
+        try:
+            self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            return None
+        try:
+            answer: dict[str, Any] = json.loads((Path(self._folder.name) / "answer").read_text())
+        except (OSError, ValueError):
+            code = self._process.returncode
+            return {"error": f"importing it ended with exit code {code}: {self._last_line()}"}
+        return answer
+
+    def _last_line(self) -> str:
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _TAIL))
+        return _last_line(self._log.read().decode(errors="replace"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)  # the watcher takes its children along
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2.0)
+            self._process.kill()
+        self._process.wait()
+        self._log.close()
+        self._folder.cleanup()
+
+
+def _last_line(text: str) -> str:
+    lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line), "it printed nothing")[-_KEPT:]
+
+
+def main(words: Sequence[str]) -> int:
+    """Watch a build, or be one."""
+    role, request, answer = words
+    told = json.loads(Path(request).read_text())
+    if role == "watch":
+        return _watch(told, request, Path(answer))
+    return _build(told, Path(answer))
+
+
+def _watch(request: dict[str, Any], where: str, answer: Path) -> int:
+    """Start the build in a session of its own, and end all of it when it takes too long or our parent is gone."""
+    parent, limit = os.getppid(), time.monotonic() + float(request["limit_s"])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    child = subprocess.Popen([sys.executable, "-m", __spec__.name, "build", where, str(answer)], start_new_session=True)
+    try:
+        while child.poll() is None and os.getppid() == parent:
+            if time.monotonic() > limit:
+                _write(answer, {"error": f"importing and compiling it did not end within {request['limit_s']:g} s"})
+                return 1
+            time.sleep(_POLL_S)
+        return child.returncode if child.returncode is not None else 1
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)  # also compilers that it left behind
+        child.wait()
+
+
+def _build(request: dict[str, Any], answer: Path) -> int:
+    try:
+        evidence = _bring_up(request)
+    except Exception as error:  # noqa: BLE001 - whatever a library raises is its reason
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        told = first if isinstance(error, NotImplementedError) else f"{type(error).__name__}: {first}"
+        _write(answer, {"error": told[:_KEPT]})
+        return 1
+    _write(answer, {"evidence": evidence})
+    return 0
+
+
+def _bring_up(request: dict[str, Any]) -> dict[str, str]:
+    begin = time.monotonic()
+    for module in request["modules"]:
+        importlib.import_module(module)
+    evidence = {"imported": f"{request['package']}, {time.monotonic() - begin:.1f} s"}
+    changed = [text for use in request["uses"] if (text := broken(Use(**use)))]
+    if changed:
+        raise NotImplementedError(f"its Python interface is another than the one that collbench knows: {changed[0]}")
+    for step in request["steps"]:
+        begin = time.monotonic()
+        module, _, name = step["target"].partition(":")
+        getattr(importlib.import_module(module), name)(*step["arguments"])
+        evidence[f"built {name}"] = f"{time.monotonic() - begin:.1f} s"
+    return evidence
+
+
+def _write(path: Path, answer: dict[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(answer))
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of a library must not keep us

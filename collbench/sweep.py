@@ -239,8 +239,8 @@ def _command() -> tuple[str, ...]:
 def _print_rows(folder: "RunFolder", *, as_json: bool) -> int:
     import json
 
+    from collbench.algorithms.cell_predictions import predictions_of
     from collbench.algorithms.floors import floors_of
-    from collbench.algorithms.predictions import predictions_of
     from collbench.contention.calibrate import read_parameters
     from collbench.results.summary import as_json as rows_as_json
     from collbench.results.summary import rows, table

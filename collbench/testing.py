@@ -136,7 +136,7 @@ def synthetic_gpu_run(
     Raises:
         CollbenchError: no such machine file, or the folder cannot be made.
     """
-    from collbench.algorithms.predictions import predictor
+    from collbench.algorithms.cell_predictions import predictor
     from collbench.topology.catalog import find, load
 
     wires = load(find(topology))

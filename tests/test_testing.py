@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.algorithms.predictions import predictor
+from collbench.algorithms.cell_predictions import predictor
 from collbench.errors import UsageError
 from collbench.results.probes import read_probes
 from collbench.results.records import Fabric, Mode, Status

@@ -1,4 +1,4 @@
-"""Predictions of every algorithm on a topology, where they cross, and predictions for the cells of a run."""
+"""Predictions of every algorithm on a topology, and where they cross."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from collbench.algorithms import assumed
 from collbench.algorithms.base import Algorithm, registry
 from collbench.contention.floor import floor
 from collbench.contention.parameters import Parameters
-from collbench.contention.predict import Model, Prediction, shared_gpu
+from collbench.contention.predict import Model, Prediction
 from collbench.contention.traffic import Schedule
-from collbench.errors import CollbenchError, UsageError
-from collbench.results.records import Call, Cell, Collective, Fabric, Mode, Run, Support
+from collbench.errors import UsageError
+from collbench.results.records import Call, Collective, Fabric, Mode, Support
 from collbench.topology.graph import LinkKind, Topology, TopologyError
 from collbench.topology.machine import Machine
 
-__all__ = ["Crossover", "Forecast", "predictions_of", "predictor"]
+__all__ = ["CHOOSING", "Crossover", "Forecast"]
 
 _Time = Callable[[int], float]
 
@@ -29,14 +29,14 @@ _NOT_FORESEEN = {
     "auto": "it times others and keeps the fastest: see their rows",
     "torch_all_to_all_vdev": "how NVSHMEM moves its parts is not modelled",
 }
-_CHOOSING = tuple(_NOT_FORESEEN)
+CHOOSING = tuple(_NOT_FORESEEN)
+"""Algorithms of which nobody can say beforehand what they carry out."""
+
 _SEVERAL = "several calls in one, which only a change of the model can do: see advise"
 _USUAL_BYTES = 1 << 16  # a size that every algorithm takes that runs at all
 
 _MOST_RANKS = 256
 """All pairs of them are as many flows as the model takes in one phase."""
-
-_FAR = (Fabric.PCIE, Fabric.NVLINK, Fabric.MIXED, Fabric.NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Forecast:
         known = registry()
         return self.reasons(
             known[name] for name, reason in self.left_out.items()
-            if name in known and name not in _CHOOSING and reason != _ON_PROCESSORS and not reason.startswith(_OTHER)
+            if name in known and name not in CHOOSING and reason != _ON_PROCESSORS and not reason.startswith(_OTHER)
         )  # fmt: skip
 
     def reasons(self, algorithms: Iterable[Algorithm]) -> dict[str, list[str]]:
@@ -255,61 +255,3 @@ def _crossings(times: Mapping[str, _Time], low: int, high: int, step: int) -> li
     if middle <= low:
         return [Crossover(high, before, after)]
     return _crossings(times, low, middle, step) + _crossings(times, middle, high, step)
-
-
-class _Predictor:
-    """Predicts cells of one run; None where the model has no parameters that mean something."""
-
-    def __init__(self, run: Run, parameters: Parameters | None) -> None:
-        self.run, self.parameters, self.known = run, parameters, registry()
-        self.machine = _machine_of(run)
-        self._models: dict[int, Model | None] = {}
-
-    def __call__(self, cell: Cell) -> Prediction | None:
-        algorithm = self.known.get(cell.algorithm)
-        if algorithm is None or self.machine is None or algorithm.device != "cuda":
-            return None
-        if algorithm.name in _CHOOSING or algorithm.batch > 1:
-            return None
-        topology = self.machine.topology
-        try:
-            schedule = algorithm.traffic(cell.call, topology)
-            if self.run.fabric is Fabric.SHARED_GPU:
-                chained = cell.mode is Mode.GRAPH and cell.calls > 1
-                return shared_gpu(schedule, cell.call.world_size, self.parameters) if chained else None
-            model = self._model(topology, cell.call.world_size) if self.run.fabric in _FAR else None
-            staged = assumed.staged(schedule, self.machine)
-            return model.predict(staged, cell.mode, chained=cell.calls > 1) if model else None
-        except CollbenchError:
-            return None
-
-    def _model(self, topology: Topology, ranks: int) -> Model | None:
-        if ranks not in self._models:
-            few = ranks > len(topology.gpus)
-            self._models[ranks] = None if few else Model(topology, self.parameters, ranks)
-        return self._models[ranks]
-
-
-def _machine_of(run: Run) -> Machine | None:
-    """None where the run's record of its machine is missing or damaged."""
-    try:
-        return Machine.from_dict(run.machine)
-    except (CollbenchError, KeyError, TypeError, ValueError):
-        return None
-
-
-def predictor(run: Run, parameters: Parameters | None = None) -> _Predictor:
-    """What predicts the cells of a run: `predictor(run)(cell)` gives a `Prediction`, or None.
-
-    None for ranks on processors, algorithms that are not installed here, what NCCL chooses by itself, runs without a
-    record of their machine, and topologies on which ranks have no route. On a shared GPU all but captured chains:
-    eight processes that launch at once wait for each other.
-    """
-    return _Predictor(run, parameters)
-
-
-def predictions_of(run: Run, parameters: Parameters | None = None) -> Mapping[str, float]:
-    """Predicted microseconds per call by `cell_id`; cells that the model cannot predict are left out."""
-    predict = predictor(run, parameters)
-    found = {cell.cell_id: predict(cell) for cell in run.cells}
-    return {cell_id: prediction.total_us for cell_id, prediction in found.items() if prediction is not None}

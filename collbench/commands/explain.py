@@ -85,7 +85,7 @@ def _explanations(
     findings: "Sequence[Finding]",
 ) -> "Iterator[tuple[Cell, Explanation]]":
     from collbench.algorithms.base import registry
-    from collbench.algorithms.predictions import predictor
+    from collbench.algorithms.cell_predictions import predictor
     from collbench.contention.explain import explain
     from collbench.contention.explain_host import HostRates, explain_host
     from collbench.contention.traffic import Schedule

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collbench.algorithms.base import registry
-from collbench.algorithms.predictions import predictor
+from collbench.algorithms.cell_predictions import predictor
 from collbench.contention.calibrate import read_parameters
 from collbench.contention.explain import Explanation, explain
 from collbench.contention.explain_host import HostRates, explain_host

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.algorithms.base import registry
-from collbench.algorithms.predictions import predictor
+from collbench.algorithms.cell_predictions import predictor
 from collbench.errors import InvalidError, UsageError
 from collbench.measure.plan import Options
 from collbench.results.files import lock_folder, readable_errors, replace_whole

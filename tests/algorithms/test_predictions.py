@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from collbench.algorithms.base import registry
-from collbench.algorithms.predictions import Forecast, predictions_of, predictor
+from collbench.algorithms.cell_predictions import predictions_of, predictor
+from collbench.algorithms.predictions import Forecast
 from collbench.contention.parameters import priors
 from collbench.errors import UsageError
 from collbench.results.records import Call, Cell, Fabric, Mode, Run

@@ -1,0 +1,75 @@
+"""Predictions for the cells of a run."""
+
+from collections.abc import Mapping
+
+from collbench.algorithms import assumed
+from collbench.algorithms.base import registry
+from collbench.algorithms.predictions import CHOOSING
+from collbench.contention.parameters import Parameters
+from collbench.contention.predict import Model, Prediction, shared_gpu
+from collbench.errors import CollbenchError
+from collbench.results.records import Cell, Fabric, Mode, Run
+from collbench.topology.graph import Topology
+from collbench.topology.machine import Machine
+
+__all__ = ["predictions_of", "predictor"]
+
+_FAR = (Fabric.PCIE, Fabric.NVLINK, Fabric.MIXED, Fabric.NETWORK)
+
+
+class _Predictor:
+    """Predicts cells of one run; None where the model has no parameters that mean something."""
+
+    def __init__(self, run: Run, parameters: Parameters | None) -> None:
+        self.run, self.parameters, self.known = run, parameters, registry()
+        self.machine = _machine_of(run)
+        self._models: dict[int, Model | None] = {}
+
+    def __call__(self, cell: Cell) -> Prediction | None:
+        algorithm = self.known.get(cell.algorithm)
+        if algorithm is None or self.machine is None or algorithm.device != "cuda":
+            return None
+        if algorithm.name in CHOOSING or algorithm.batch > 1:
+            return None
+        topology = self.machine.topology
+        try:
+            schedule = algorithm.traffic(cell.call, topology)
+            if self.run.fabric is Fabric.SHARED_GPU:
+                chained = cell.mode is Mode.GRAPH and cell.calls > 1
+                return shared_gpu(schedule, cell.call.world_size, self.parameters) if chained else None
+            model = self._model(topology, cell.call.world_size) if self.run.fabric in _FAR else None
+            staged = assumed.staged(schedule, self.machine)
+            return model.predict(staged, cell.mode, chained=cell.calls > 1) if model else None
+        except CollbenchError:
+            return None
+
+    def _model(self, topology: Topology, ranks: int) -> Model | None:
+        if ranks not in self._models:
+            few = ranks > len(topology.gpus)
+            self._models[ranks] = None if few else Model(topology, self.parameters, ranks)
+        return self._models[ranks]
+
+
+def _machine_of(run: Run) -> Machine | None:
+    """None where the run's record of its machine is missing or damaged."""
+    try:
+        return Machine.from_dict(run.machine)
+    except (CollbenchError, KeyError, TypeError, ValueError):
+        return None
+
+
+def predictor(run: Run, parameters: Parameters | None = None) -> _Predictor:
+    """What predicts the cells of a run: `predictor(run)(cell)` gives a `Prediction`, or None.
+
+    None for ranks on processors, algorithms that are not installed here, what NCCL chooses by itself, runs without a
+    record of their machine, and topologies on which ranks have no route. On a shared GPU all but captured chains:
+    eight processes that launch at once wait for each other.
+    """
+    return _Predictor(run, parameters)
+
+
+def predictions_of(run: Run, parameters: Parameters | None = None) -> Mapping[str, float]:
+    """Predicted microseconds per call by `cell_id`; cells that the model cannot predict are left out."""
+    predict = predictor(run, parameters)
+    found = {cell.cell_id: predict(cell) for cell in run.cells}
+    return {cell_id: prediction.total_us for cell_id, prediction in found.items() if prediction is not None}

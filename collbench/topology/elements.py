@@ -96,8 +96,9 @@ def check_link(link: Link, nodes: Mapping[str, Node], seen: set[tuple[str, str, 
     if (link.src, link.dst, link.kind) in seen:
         raise TopologyError(f"{where} ({link.kind}) stands twice: add the widths up in one link")
     for name, value in (("capacity_gbps", link.capacity_gbps), ("latency_us", link.latency_us)):
-        if value is not None and not 0 < value < float("inf"):
-            raise TopologyError(f"{where}: {name} is {value}, expected a finite number above zero")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < float("inf")):
+            raise TopologyError(f"{where}: {name} is {value!r}, expected a finite number above zero")
 
 
 def link_dict(link: Link) -> dict[str, Any]:

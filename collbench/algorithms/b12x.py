@@ -18,7 +18,7 @@ from collbench.contention.traffic import Move, Schedule, one_stage
 from collbench.results.records import Call, Support
 from collbench.topology.graph import Topology
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["SYSTEMS"]
 
 _SOURCE = "b12x repository, August 2026; b12x issue 281"
 _REFERENCE = "https://github.com/local-inference-lab/b12x"
@@ -47,7 +47,7 @@ def _push(call: Call, topology: Topology) -> Schedule:
 
 _system = partial(system, family="b12x")
 
-ALGORITHMS = (
+SYSTEMS = (
     _system(
         "b12x_oneshot_pull", "stage the input, flag on a line of its own, pull; no end barrier", _REFERENCE,
         _checks((2, 4, 8)), Support.yes("made for sm_120 on PCIe", _SOURCE), _pull,

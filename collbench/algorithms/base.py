@@ -20,7 +20,7 @@ _MODULES = (
     "one_stage", "two_stage", "push", "islands", "staged_ring", "push_collectives", "auto", "vllm",
     "flashinfer", "nccl", "symmetric_memory", "gloo", "host", "host_exchange",
     "nccl_symmetric", "nccl_per_call", "all_to_all",
-    "coalesced",
+    "coalesced", "vllm_gated", "sglang", "flashinfer_fusion", "flashinfer_workspace",
 )  # fmt: skip
 _SYSTEMS = (
     "vllm_gated", "sglang", "flashinfer_fusion", "mscclpp", "b12x", "expert_parallel",
@@ -178,7 +178,7 @@ def registry() -> dict[str, Algorithm]:
 
 def known_systems() -> dict[str, Algorithm]:
     """Systems that the doctor knows and that collbench cannot run yet, by name: records without a runner."""
-    found = (a for module in _SYSTEMS for a in _algorithms_of(f"collbench.algorithms.{module}"))
+    found = (a for module in _SYSTEMS for a in _systems_of(f"collbench.algorithms.{module}"))
     return {algorithm.name: algorithm for algorithm in found}
 
 
@@ -189,6 +189,12 @@ def _no_runner(machine: Machine, call: Call) -> Support:
 
 def _algorithms_of(module: str) -> Sequence[Algorithm]:
     offered: Sequence[Algorithm] = importlib.import_module(module).ALGORITHMS
+    return offered
+
+
+def _systems_of(module: str) -> Sequence[Algorithm]:
+    """`SYSTEMS` of a module, which may have `ALGORITHMS` beside them."""
+    offered: Sequence[Algorithm] = importlib.import_module(module).SYSTEMS
     return offered
 
 

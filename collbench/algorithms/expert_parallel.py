@@ -19,7 +19,7 @@ from collbench.results.records import Call, Collective, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["SYSTEMS"]
 
 _DEEPEP = "DeepEP's README; DeepEP issue 462"
 _MOE = "FlashInfer 0.7.4 moe_ep, MnnvlMemory.supports_mnnvl; flashinfer issue 2282"
@@ -40,7 +40,7 @@ def _flagged(call: Call, topology: Topology) -> Schedule:
 
 _system = partial(system, collective=Collective.ALL_TO_ALL, family="expert")
 
-ALGORITHMS = (
+SYSTEMS = (
     _system(
         "deepep_low_latency", "DeepEP's low-latency dispatch and combine", "https://github.com/deepseek-ai/DeepEP",
         (sharing_unsaid("DeepEP", _DEEPEP), partial(_nvlink, "DeepEP", _DEEPEP),

@@ -4,6 +4,8 @@ Which compute capabilities it compiles for changed with its releases; read in 0.
 """
 
 from collbench.algorithms.cuda_support import number
+from collbench.algorithms.epilogues import RESIDUAL_RMSNORM
+from collbench.algorithms.fusion_rows import rows_of_fusion
 from collbench.algorithms.known_system import (
     NOTHING_AGAINST,
     at_least,
@@ -17,12 +19,12 @@ from collbench.algorithms.known_system import (
     sharing_unsaid,
     system,
 )
-from collbench.contention.traffic import Move, Schedule, one_stage
+from collbench.algorithms.library_system import Way, library, needs_compiler
+from collbench.algorithms.schedules import pulled_twice, pushed
 from collbench.results.records import Call, Support
-from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["ALGORITHMS", "SYSTEMS"]
 
 _REFERENCE = "https://github.com/flashinfer-ai/flashinfer"
 _SOURCE = "FlashInfer jit/comm.py; sglang issue 15650, flashinfer pull request 3903"
@@ -88,23 +90,41 @@ def _text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _push(call: Call, topology: Topology) -> Schedule:
-    del topology
-    return one_stage(call, Move.PUSH, protocol="data announces itself")
+def _two_shot_rows(machine: Machine, call: Call) -> Support | None:
+    del machine
+    if rows_of_fusion(call, two_shot=True):
+        return None
+    return Support.no(f"its two-shot kernels want more than {call.world_size} tokens", "use a larger message", _SOURCE)
 
 
-ALGORITHMS = (
-    system(
-        "flashinfer_trtllm_fusion", "one-shot push with a sentinel, with RMSNorm behind it", _REFERENCE,
-        (sharing_unsaid("FlashInfer's workspace", _SOURCE), _archs, _compiler,
-         needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE), one_host, needs_p2p, _INSTALL, _collapse),
-        Support.yes("compiled at its first call with nvcc and ninja", _SOURCE), _push, family="flashinfer",
-    ),
+_SHARING = sharing_unsaid("FlashInfer's workspace", _SOURCE)
+_CHECKS = (
+    _SHARING, _archs, _compiler, needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE), one_host, needs_p2p, _INSTALL,
+    needs_compiler("FlashInfer"), _collapse,
+)  # fmt: skip
+_FINE = Support.yes("compiled at its first call with nvcc and ninja", _SOURCE)
+_RUNNER = "collbench.algorithms.flashinfer_library_runner"
+
+ALGORITHMS = tuple(
+    library(
+        f"flashinfer_trtllm_{name}", summary, _REFERENCE, (*_CHECKS, *more), _FINE, traffic, family="flashinfer",
+        way=Way(f"{_RUNNER}:{runner}", epilogues=(RESIDUAL_RMSNORM,)),
+    )
+    for name, summary, more, traffic, runner in (
+        ("fusion", "one-shot push with a sentinel or two-shot, as it chooses, with RMSNorm behind it", (), pushed,
+         "Fusion"),
+        ("one_shot", "the same, one-shot forced", (), pushed, "FusionOneShot"),
+        ("two_shot", "the same, two-shot forced: pull and push", (_two_shot_rows,), pulled_twice, "FusionTwoShot"),
+    )
+)  # fmt: skip
+"""The fused all-reduce over a `trtllm` workspace."""
+
+SYSTEMS = (
     system(
         "flashinfer_mnnvl_fusion", "the same over NVLink multicast", _REFERENCE,
-        (sharing_unsaid("FlashInfer's workspace", _SOURCE), needs_multicast("its mnnvl workspace", _MNNVL),
+        (_SHARING, needs_multicast("its mnnvl workspace", _MNNVL),
          needs_arch("FlashInfer's mnnvl", (9, 10), "backend='trtllm'", "flashinfer pull request 3385"), _INSTALL),
-        Support.yes(NOTHING_AGAINST, _MNNVL), _push, family="flashinfer",
+        Support.yes(NOTHING_AGAINST, _MNNVL), pushed, family="flashinfer",
     ),
 )  # fmt: skip
-"""Fused all-reduces of FlashInfer."""
+"""What collbench does not start, since it keeps multicast off."""

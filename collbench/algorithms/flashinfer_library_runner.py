@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from collbench.algorithms.base import Ranks
-from collbench.algorithms.epilogues import EPSILON, hidden_size
+from collbench.algorithms.epilogues import EPSILON
+from collbench.algorithms.fusion_rows import rows_of_fusion
 from collbench.algorithms.library_build import Request, Step
 from collbench.algorithms.library_runner import LibraryRunner
 from collbench.algorithms.library_uses import Use
@@ -13,7 +14,7 @@ from collbench.results.records import Call
 
 __all__ = [
     "USES", "CopyEngineIsland", "CopyEnginePiped", "CopyEngineRing", "CopyEngineRingMemop", "Fusion", "FusionOneShot",
-    "FusionTwoShot", "VllmKernels", "Workspace", "rows_of_fusion",
+    "FusionTwoShot", "VllmKernels", "Workspace",
 ]  # fmt: skip
 
 _COMM, _AR, _PCIE, _VLLM = (
@@ -54,25 +55,6 @@ _VLLM_USES = (
 )  # fmt: skip
 USES = (*_FUSION_USES, *_PCIE_USES, *_VLLM_USES)
 """Everything that is called here."""
-
-_LEAST_HIDDEN = 8
-_MOST_ROWS = 1024
-
-
-def rows_of_fusion(call: Call, *, two_shot: bool) -> int:
-    """Tokens as which a message is given to the fusion; 0 if there is no way.
-
-    With an epilogue rows are its rows. Without one every cut into rows of whole 16-byte vectors is the same sum, and
-    the two-shot kernels want more tokens than ranks.
-    """
-    if call.epilogue:
-        rows = call.count // hidden_size(call)
-        return rows if rows > call.world_size or not two_shot else 0
-    rows = max(1, call.count // hidden_size(call)) if call.count % hidden_size(call) == 0 else 1
-    least = call.world_size + 1 if two_shot else 1
-    fits = (n for n in range(max(rows, least), _MOST_ROWS + 1) if call.count % (n * _LEAST_HIDDEN) == 0)
-    return next(fits, 0)
-
 
 class Fusion(LibraryRunner):
     """`allreduce_fusion` over a `trtllm` workspace, one-shot or two-shot as FlashInfer chooses."""

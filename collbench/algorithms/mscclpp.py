@@ -19,7 +19,7 @@ from collbench.results.records import Call, Fabric, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["SYSTEMS"]
 
 _REFERENCE = "https://github.com/microsoft/mscclpp"
 _SOURCE = "MSCCL++ 0.9.0; mscclpp issue 397"
@@ -57,7 +57,7 @@ def _fullmesh(call: Call, topology: Topology) -> Schedule:
     return two_stage(call, Move.PULL, protocol="barriers")
 
 
-ALGORITHMS = (
+SYSTEMS = (
     system(
         "mscclpp_allpair_packet", "one-shot push, 4 bytes of data and 4 of flag", _REFERENCE, _PACKET,
         Support.yes(NOTHING_AGAINST, _SOURCE), _allpair, family="mscclpp",

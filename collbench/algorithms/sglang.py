@@ -1,52 +1,52 @@
-"""SGLang's communicators: its custom all-reduce, torch symmetric memory with its size table, FlashInfer's PCIe kernels.
+"""SGLang's communicators: custom all-reduces, torch symmetric memory with its size table, FlashInfer's PCIe kernels.
 
 Read in SGLang 0.5.23. Its custom all-reduce pushes with a sentinel (data announces itself) where messages are small.
 """
 
+from functools import partial
+
 from collbench.algorithms.cuda_support import number
 from collbench.algorithms.flashinfer import NEEDS_PCIE_RANKS
 from collbench.algorithms.known_system import (
+    Check,
     at_least,
-    full_nvlink,
     needs_bytes,
     needs_multicast,
     needs_p2p,
     needs_package,
     needs_ranks,
+    no_remote_atomics,
     one_host,
     own_gpus,
+    sharing_unsaid,
     system,
 )
-from collbench.contention.own_traffic import staged_ring
-from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
+from collbench.algorithms.library_system import Way, library, needs_compiler, nvlink_gate, past, read_in
+from collbench.algorithms.schedules import pulled, pulled_twice, pushed, pushed_twice, ring
 from collbench.results.records import Call, Support
-from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["ALGORITHMS", "SYSTEMS"]
 
 _REFERENCE = "https://github.com/sgl-project/sglang"
 _READ = "SGLang 0.5.23 custom_all_reduce_v2.py"
+_OLD = "SGLang 0.5.23 custom_all_reduce.py, sglang-kernel 0.4.10"
 _TABLE = "SGLang's TORCH_SYMM_MEM_ALL_REDUCE_MAX_SIZES; sglang pull requests 10571 and 24548"
 _GUARDED = (0, 5, 23)
 """Read with the guard of pull request 24548, merged in June 2026; which release had it first is not known."""
 
 _MAJORS = (9, 10)
 _MOST_BYTES = 16 << 20  # SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB=16384, the default
+_OLD_BYTES = 8 << 20
 _INSTALL = needs_package("sglang", "pip install sglang")
 _MULTICAST = needs_multicast("SGLang's symmetric memory", "SGLang 0.5.23 torch_symm_mem.py; sglang pull request 30364")
 _OWN_GPUS = own_gpus("SGLang", "SGLang 0.5.23")
-
-
-def _nvlink_gate(machine: Machine, call: Call) -> Support | None:
-    if call.world_size == 2 or full_nvlink(machine):  # noqa: PLR2004 - the case that the gate lets through
-        return None
-    reason = (
-        f"SGLang's custom all-reduce wants full NVLink or two ranks; here are {call.world_size} ranks on fabric "
-        f"{machine.fabric}, and its pull variants would need atomics on the peer besides"
-    )
-    remedy = "leave it to NCCL, or SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1 (SGLang 0.5.23 with FlashInfer 0.7)"
-    return Support.no(reason, remedy, _READ)
+_NVLINK = nvlink_gate(
+    "SGLang's custom all-reduce wants full NVLink or two ranks, and is off",
+    "; its pull variants would need atomics on the peer besides",
+    "leave it to NCCL, or SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1 (SGLang 0.5.23 with FlashInfer 0.7)", _READ,
+)  # fmt: skip
+_SIZE = needs_bytes("SGLang's custom all-reduce", _MOST_BYTES, 16, _READ)
 
 
 def _size_table(machine: Machine, call: Call) -> Support | None:
@@ -72,54 +72,58 @@ def _size_table(machine: Machine, call: Call) -> Support | None:
     return Support.no(reason, "leave --enable-torch-symm-mem out; SGLang 0.5.23 falls back to NCCL", _TABLE)
 
 
-def _pcie_ipc_versions(machine: Machine, call: Call) -> Support | None:
-    del call
-    new = at_least(machine, "sglang", _GUARDED)
-    if new:
-        return None
-    told = machine.software.get("sglang")
-    what = f"whether {told} has it is not known" if told else "the version was not said"
-    remedy = "install SGLang 0.5.23 or later" if told else "--with sglang=VERSION"
-    return Support.unknown(f"read in SGLang 0.5.23; {what}", remedy, "sglang pull request 34528")
-
-
-def _push(call: Call, topology: Topology) -> Schedule:
-    del topology
-    return one_stage(call, Move.PUSH, protocol="data announces itself")
-
-
-def _two_shot(call: Call, topology: Topology) -> Schedule:
-    del topology
-    return two_stage(call, Move.PULL, protocol="signal pads")
-
-
-def _staged(call: Call, topology: Topology) -> Schedule:
-    del topology
-    return staged_ring(call, protocol="data announces itself")
-
+_COMMON: tuple[Check, ...] = (one_host, needs_p2p, _INSTALL)
+_COMPILED = (*_COMMON, needs_compiler("SGLang"), read_in("sglang", _GUARDED, _READ))
+_PUSHES = (sharing_unsaid("SGLang's class", _READ), _SIZE, *_COMPILED)
+_PULLS = (*_PUSHES, no_remote_atomics("SGLang's pull", _READ))
+_PAST = partial(past, (_OWN_GPUS, _NVLINK))
+_RUNNER = "collbench.algorithms.sglang_library_runner"
+_ALGO = "SGLANG_CUSTOM_ALLREDUCE_ALGO"
 
 ALGORITHMS = (
-    system(
+    library(
         "sglang_custom_all_reduce", "SGLang's one-shot push with a sentinel, two-shot above", _REFERENCE,
-        (_OWN_GPUS, _nvlink_gate, needs_bytes("SGLang's custom all-reduce", _MOST_BYTES, 16, _READ), one_host,
-         needs_p2p, _INSTALL),
-        Support.yes("on unless --disable-custom-all-reduce is given", _READ), _push, family="sglang",
+        (_OWN_GPUS, _NVLINK, _SIZE, *_COMMON, needs_compiler("SGLang")),
+        Support.yes("on unless --disable-custom-all-reduce is given", _READ), pushed, family="sglang",
+        way=Way(f"{_RUNNER}:Gated"),
     ),
+    *(
+        library(
+            f"sglang_forced_{name}", f"SGLang's class past its gate, {runner} forced", _REFERENCE, checks, _PAST,
+            traffic, family="sglang", way=Way(f"{_RUNNER}:{runner}"),
+        )
+        for name, runner, checks, traffic in (
+            ("one_shot_push", "OneShotPush", _PUSHES, pushed),
+            ("two_shot_push", "TwoShotPush", _PUSHES, pushed_twice),
+            ("one_shot_pull", "OneShotPull", _PULLS, pulled),
+            ("two_shot_pull", "TwoShotPull", _PULLS, pulled_twice),
+        )
+    ),
+    library(
+        "sglang_classic_one_stage", f"SGLang's first version past its gate, {_ALGO}=1stage", _REFERENCE,
+        (sharing_unsaid("SGLang's class", _OLD), needs_ranks("SGLang's first version", (2, 4, 6, 8), _OLD),
+         needs_bytes("SGLang's first version", _OLD_BYTES, 16, _OLD), *_COMMON,
+         needs_package("sgl-kernel", "pip install sglang-kernel"), read_in("sglang", _GUARDED, _OLD)),
+        _PAST, pulled, family="sglang", way=Way(f"{_RUNNER}:Classic", environment={_ALGO: "1stage"}),
+    ),
+)  # fmt: skip
+"""Its custom all-reduces, as a server starts them and past their gates."""
+
+SYSTEMS = (
     system(
         "sglang_symm_mem", "SGLang over torch symmetric memory (--enable-torch-symm-mem)", _REFERENCE,
-        (_OWN_GPUS, _size_table, _MULTICAST, needs_ranks("SGLang's size table", (2, 4, 6, 8), _TABLE), one_host,
-         needs_p2p, _INSTALL),
-        Support.yes("off unless --enable-torch-symm-mem is given", "SGLang 0.5.23 torch_symm_mem.py"), _two_shot,
+        (_OWN_GPUS, _size_table, _MULTICAST, needs_ranks("SGLang's size table", (2, 4, 6, 8), _TABLE), *_COMMON),
+        Support.yes("off unless --enable-torch-symm-mem is given", "SGLang 0.5.23 torch_symm_mem.py"), pulled_twice,
         family="sglang",
     ),
     system(
         "sglang_pcie_ipc", "SGLang over FlashInfer's kernels for PCIe", _REFERENCE,
-        (_OWN_GPUS, NEEDS_PCIE_RANKS, one_host,
-         needs_p2p, _INSTALL, needs_package("flashinfer", "pip install flashinfer-python"), _pcie_ipc_versions),
+        (_OWN_GPUS, NEEDS_PCIE_RANKS, *_COMMON, needs_package("flashinfer", "pip install flashinfer-python"),
+         read_in("sglang", _GUARDED, "sglang pull request 34528")),
         Support.yes(
             "off unless SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1; size its workspace for decode, one for prefill cost 66 % "
-            "of time to first token", "sglang pull request 34528",
-        ), _staged, family="sglang",
+            "of time to first token; flashinfer_pcie_workspace times what it calls", "sglang pull request 34528",
+        ), ring, family="sglang",
     ),
 )  # fmt: skip
-"""The communicators of SGLang that look at the machine before they start."""
+"""Its other communicators, which collbench does not start: what they call it times elsewhere."""

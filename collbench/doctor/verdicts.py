@@ -88,7 +88,7 @@ def _call(algorithm: Algorithm, machine: Machine, size_bytes: int) -> Call:
 
 
 def _answer(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
-    answers = [(words, _judged(algorithm, case, call)) for words, case in _cases(algorithm, machine)]
+    answers = [(words, _judged(algorithm, case, call)) for words, case in _cases(algorithm, machine, call)]
     first = answers[0][1]
     if all(one.answer is first.answer for _, one in answers):
         return first
@@ -126,13 +126,14 @@ def _support(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
         return Support.unknown(f"its support() failed: {type(error).__name__}: {error}", "tell its authors")
 
 
-def _cases(algorithm: Algorithm, machine: Machine) -> Iterable[tuple[tuple[str, ...], Machine]]:
-    """Machines that the given one may be, with words for each."""
+def _cases(algorithm: Algorithm, machine: Machine, call: Call) -> Iterable[tuple[tuple[str, ...], Machine]]:
+    """Machines that the given one may be, with words for each; packages only where an absence may be what refuses."""
     p2p: list[tuple[str, str | None]] = [("", None)]
     if algorithm.device == "cuda" and "p2p" not in machine.facts and _needs_peers(machine):
         p2p = [("with P2P between all GPUs", "ok"), ("without P2P between the GPUs", "off")]
     missing = [name for name in _POSSIBLE if name not in machine.software] if is_assumed(machine) else []
-    asked = missing if algorithm.runner and algorithm.device == "cuda" else []
+    refused = not _support(algorithm, replace(machine, facts={"p2p": "ok", **machine.facts}), call)
+    asked = missing if algorithm.runner and algorithm.device == "cuda" and refused else []
     worlds = [[(f"with {name} {_POSSIBLE[name]}", name), (f"without {name}", "")] for name in asked]
     for (words, state), *packages in product(p2p, *worlds):
         software = {**machine.software, **{name: _POSSIBLE[name] for _, name in packages if name}}

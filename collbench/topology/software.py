@@ -18,7 +18,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12"),
     "cuda-runtime": ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12"),
     "nvidia-ml-py": ("nvidia-ml-py",), "nccl4py": ("nccl4py",), "vllm": ("vllm",), "sglang": ("sglang",),
-    "flashinfer": ("flashinfer-python", "flashinfer"), "mscclpp": ("mscclpp",), "sgl-kernel": ("sgl-kernel",),
+    "flashinfer": ("flashinfer-python", "flashinfer"), "mscclpp": ("mscclpp",),
+    "sgl-kernel": ("sglang-kernel", "sgl-kernel"),
     "tensorrt-llm": ("tensorrt-llm",), "b12x": ("b12x",), "deep-ep": ("deep-ep", "deep_ep"),
 }  # fmt: skip
 _CUDA_LINE = re.compile(r"^cuda\b[^=\n]*=\s*['\"](\d+(?:\.\d+)*)['\"]", re.MULTILINE)

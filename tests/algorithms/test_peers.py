@@ -27,8 +27,9 @@ def support(name: str, where: Machine, call: Call) -> Support:
 
 
 def test_families_are_known_by_name() -> None:
-    assert {a.name for a in select("vllm", registry())} == set(VLLM)
-    assert {a.name for a in select("flashinfer", registry())} == set(FLASHINFER)
+    """Beside those of the packages' own Python interfaces."""
+    assert set(VLLM) < {a.name for a in select("vllm", registry())}
+    assert set(FLASHINFER) < {a.name for a in select("flashinfer", registry())}
 
 
 @pytest.mark.parametrize("name", VLLM + FLASHINFER)

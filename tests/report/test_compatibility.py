@@ -30,7 +30,7 @@ def test_warnings_and_systems_of_the_runs_machine() -> None:
         "ACS redirects traffic between GPUs through the root port"
     ]
     verdicts = {row["algorithm"]: row["verdict"] for row in found["unmeasured"]}
-    assert verdicts["vllm_custom_all_reduce"] == "would not run"
+    assert verdicts["vllm_symm_mem"] == "would not run"
     assert "would run" in verdicts.values()
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from collbench.topology.models import arch_of
 from collbench.topology import catalog
+from collbench.topology.models import arch_of
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Curves of a forecast, as the page draws those of a run; which of them may be an answer, the doctor says."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +22,14 @@ _CADENCE = "predicted"
 class Cast:
     """What is predicted: `every` curve, the `answer` among those that run for sure, and predictions by cell_id.
 
-    Algorithms that put the same on the wires are one curve under all their names. `unsure` are those that the doctor
-    cannot vouch for; `rows` are those of `collbench predict --json`.
+    Algorithms that put the same on the wires are one curve under the shortest of their names; `alike` has the others
+    by that one. `unsure` are those that the doctor cannot vouch for; `rows` are those of `collbench predict --json`.
     """
 
     every: Panel
     answer: Panel
     predictions: Mapping[str, Prediction]
+    alike: Mapping[str, tuple[str, ...]]
     unsure: tuple[str, ...]
     rows: Sequence[Mapping[str, Any]]
 
@@ -37,18 +38,17 @@ def cast(forecast: Forecast, sizes: Sequence[int], verdicts: Mapping[str, str]) 
     """Curves at these sizes; `verdicts` are the doctor's by algorithm, and what it was not asked about may run."""
     rows = forecast.rows(sizes)
     kept = [row for row in rows if verdicts.get(row["algorithm"]) != "does_not_run"]
-    named = _alike(kept, verdicts)
-    curves = [_series(names, some, number) for number, (names, some) in enumerate(_ordered(named))]
+    groups = _alike(kept, verdicts)
+    curves = [_series(name, some, number) for number, (name, some) in enumerate(_ordered(kept, groups))]
     unsure = {name for name in {row["algorithm"] for row in kept} if verdicts.get(name, "runs") != "runs"}
     every = Panel(str(forecast.mode), _CADENCE, (1,), {}, tuple(curves))
-    sure = tuple(one for one in curves if not unsure & set(one.name.split(" / ")))
+    sure = tuple(one for one in curves if one.name not in unsure)
     known = {algorithm.name: algorithm for algorithm in forecast.algorithms}
     predictions = {
-        point.cell_id: forecast.predict(known[one.name.partition(" / ")[0]], point.bytes)
-        for one in curves
-        for point in one.points
+        point.cell_id: forecast.predict(known[one.name], point.bytes) for one in curves for point in one.points
     }
-    return Cast(every, replace(every, series=sure or every.series), predictions, tuple(sorted(unsure)), rows)
+    answer = replace(every, series=sure or every.series)
+    return Cast(every, answer, predictions, {k: v for k, v in groups.items() if v}, tuple(sorted(unsure)), rows)
 
 
 def nearest(sizes: Sequence[int], size: int = DECODE_BYTES) -> int:
@@ -56,29 +56,34 @@ def nearest(sizes: Sequence[int], size: int = DECODE_BYTES) -> int:
     return min(sizes, key=lambda one: abs(math.log(one / size)))
 
 
-_Named = list[tuple[str, list[Mapping[str, Any]]]]
+_Rows = list[Mapping[str, Any]]
 
 
-def _alike(rows: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str]) -> _Named:
-    """Names of algorithms with the same predictions and the same verdict, and the rows of the first of them."""
-    mine: dict[str, list[Mapping[str, Any]]] = {}
+def _of(rows: Sequence[Mapping[str, Any]]) -> dict[str, _Rows]:
+    found: dict[str, _Rows] = {}
     for row in rows:
-        mine.setdefault(row["algorithm"], []).append(row)
+        found.setdefault(row["algorithm"], []).append(row)
+    return found
+
+
+def _alike(rows: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """By the shortest name those of other algorithms with the same predictions and the same verdict."""
     groups: dict[tuple[object, ...], list[str]] = {}
-    for name, some in mine.items():
+    for name, some in _of(rows).items():
         same = tuple((row["bytes"], round(row["total_us"], 6), str(row["bottleneck"])) for row in some)
         groups.setdefault((verdicts.get(name, "runs") == "runs", *same), []).append(name)
-    return [(" / ".join(sorted(names)), mine[min(names)]) for names in groups.values()]
+    ranked = (sorted(names, key=lambda name: (len(name), name)) for names in groups.values())
+    return {first: tuple(others) for first, *others in ranked}
 
 
-def _ordered(named: _Named) -> _Named:
+def _ordered(rows: Sequence[Mapping[str, Any]], names: Collection[str]) -> list[tuple[str, _Rows]]:
     """Fastest first at the size nearest to a decode step's that each of them takes."""
 
-    def key(item: tuple[str, list[Mapping[str, Any]]]) -> tuple[float, str]:
+    def key(item: tuple[str, _Rows]) -> tuple[float, str]:
         size = nearest([row["bytes"] for row in item[1]])
         return next(row["total_us"] for row in item[1] if row["bytes"] == size), item[0]
 
-    return sorted(named, key=key)
+    return sorted(((name, some) for name, some in _of(rows).items() if name in names), key=key)
 
 
 def _series(name: str, rows: Sequence[Mapping[str, Any]], number: int) -> Series:

@@ -68,7 +68,7 @@ def _note(made: Cast) -> str:
     floor = f" Floor: {format_us(min(floors))} to {format_us(max(floors))} us, shaded." if floors else ""
     return (
         "Dashed with hollow points: predicted. Bands: the model's nominal 90 % interval. Algorithms that put the same "
-        f"on the wires are one curve.{floor}"
+        f"on the wires are one curve, under the shortest name.{floor}"
     )
 
 
@@ -90,13 +90,7 @@ def terms(made: Cast, styles: Styles) -> list[Drawn]:
         ranked = sorted(there, key=lambda pair: pair[1].p50_us)
         first, rest = ranked[:_MOST_BARS], ranked[_MOST_BARS:]
         ranked = [*first, *(pair for pair in rest if pair[0] is other)]
-        bars = [(_short(one.name), made.predictions[point.cell_id]) for one, point in ranked]
+        bars = [(one.name, made.predictions[point.cell_id]) for one, point in ranked]
         title = f"{format_bytes(size)}, {made.every.title}"
         found.append(predicted_reasons(title, bars, styles, f"why{size}-"))
     return found
-
-
-def _short(name: str) -> str:
-    """The first of several names, and how many go with it."""
-    first, *others = name.split(" / ")
-    return f"{first} +{len(others)}" if others else first

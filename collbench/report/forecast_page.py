@@ -66,7 +66,7 @@ def _answer(forecast: Forecast, made: Cast, doctor: Diagnosis) -> dict[str, Any]
         "title": public(forecast.topology.name or "a topology"), "ranks": forecast.ranks,
         "fabric": str(forecast.fabric), "headline": answer.finding(made.answer, times=False),
         "gain": sentence(made.answer, found, forecast.fabric) if usual(made.answer) else "",
-        "fastest": _fastest(made, found), "cautions": _cautions(made, doctor),
+        "fastest": _fastest(made, found), "alike": _same(made), "cautions": _cautions(made, doctor),
     }  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def _cautions(made: Cast, doctor: Diagnosis) -> list[str]:
 
 def _fastest(made: Cast, found: Sequence[answer.Lead]) -> Table:
     gained, other = gains(made.answer, found), usual(made.answer)
-    against = [(f"against {other.name.partition(' / ')[0]}", False)] if other and gained else []
+    against = [(f"against {other.name}", False)] if other and gained else []
     columns = [
         ("bytes", True), ("fastest", False), ("us", True), (_TIED, False),
         ("link that binds", False), ("flows", True), ("floor, us", True), *against,
@@ -105,13 +105,17 @@ def _fastest(made: Cast, found: Sequence[answer.Lead]) -> Table:
     return Table(f"Fastest per size, predicted, {made.every.mode}", columns, lines)
 
 
+def _same(made: Cast) -> list[tuple[str, str]]:
+    return [(clean(name), clean(", ".join(others))) for name, others in made.alike.items()]
+
+
 def _time(point: Point) -> str:
     return f"{format_us(point.p50_us)} [{format_us(point.spread.low_us)}, {format_us(point.spread.high_us)}]"
 
 
 def _crossings(forecast: Forecast, made: Cast, sizes: Sequence[int]) -> Table:
     """Where the fastest of those that run changes, exact in the model, and where the two are about as fast."""
-    names = {name for one in made.answer.series for name in one.name.split(" / ")}
+    names = {one.name for one in made.answer.series}
     chosen = [algorithm for algorithm in forecast.algorithms if algorithm.name in names]
     known = forecast.model.parameters
     sure = Forecast(forecast.topology, ranks=forecast.ranks, mode=forecast.mode, algorithms=chosen, parameters=known)

@@ -67,13 +67,18 @@ def _of(rows: Sequence[Mapping[str, Any]]) -> dict[str, _Rows]:
 
 
 def _alike(rows: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """By the shortest name those of other algorithms with the same predictions and the same verdict."""
-    groups: dict[tuple[object, ...], list[str]] = {}
-    for name, some in _of(rows).items():
-        same = tuple((row["bytes"], round(row["total_us"], 6), str(row["bottleneck"])) for row in some)
-        groups.setdefault((verdicts.get(name, "runs") == "runs", *same), []).append(name)
-    ranked = (sorted(names, key=lambda name: (len(name), name)) for names in groups.values())
-    return {first: tuple(others) for first, *others in ranked}
+    """By the shortest name of those that take most sizes: others with its predictions at theirs, and its verdict."""
+    told = {
+        name: {(row["bytes"], round(row["total_us"], 6), str(row["bottleneck"])) for row in some}
+        for name, some in _of(rows).items()
+    }
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted(told, key=lambda name: (-len(told[name]), len(name), name)):
+        sure = verdicts.get(name, "runs") == "runs"
+        like = (one for one in found if told[name] <= told[one] and sure == (verdicts.get(one, "runs") == "runs"))
+        first = next(like, name)
+        found[first] = (*found[first], name) if first in found else ()
+    return found
 
 
 def _ordered(rows: Sequence[Mapping[str, Any]], names: Collection[str]) -> list[tuple[str, _Rows]]:

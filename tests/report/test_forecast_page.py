@@ -150,7 +150,6 @@ def test_same_traffic_is_one_curve_under_the_shortest_name() -> None:
 
     assert any(pair <= group for group in groups)
     assert not pair <= drawn
-    assert all(len(name) == min(map(len, {name, *others})) for name, others in made.alike.items())
     assert set(made.alike) <= drawn
     assert sorted(one.index for one in made.every.series) == list(range(len(made.every.series)))
 

@@ -88,7 +88,7 @@ class Fusion(LibraryRunner):
         from flashinfer import comm
         from flashinfer.comm.comm_backend import TorchDistBackend
 
-        call, group = self.call, self.ranks.process_group("gloo")
+        call, group = self.call, self.group
         rows = rows_of_fusion(call, two_shot=self.one_shot is False)
         if not rows:
             raise NotImplementedError(f"its two-shot kernels want more than {call.world_size} tokens")
@@ -159,7 +159,7 @@ class Workspace(LibraryRunner):
         from flashinfer.comm import PcieIpcAllReduceWorkspace
         from flashinfer.comm.pcie_ipc_policy import IpcLaunchConfig, IpcVariant
 
-        group, dtype = self.ranks.process_group("gloo"), getattr(torch, self.call.dtype)
+        group, dtype = self.group, getattr(torch, self.call.dtype)
         self._workspace = PcieIpcAllReduceWorkspace(group=group, max_numel=self.call.count, dtype=dtype)
         self._close.callback(self._free)
         shape = (1, self.call.count)
@@ -231,7 +231,7 @@ class VllmKernels(LibraryRunner):
     def _open(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
         from flashinfer.comm import cuda_ipc, vllm_ar
 
-        self._ops, group = vllm_ar, self.ranks.process_group("gloo")
+        self._ops, group = vllm_ar, self.group
         full_nvlink = os.environ.get("COLLBENCH_FULL_NVLINK") == "1"
         size = max(self.call.bytes, 1 << 20)
         # their signals, and behind them the scratch of the two-stage kernel
@@ -269,5 +269,5 @@ class VllmKernels(LibraryRunner):
 
         mine = self._ops.get_graph_buffer_ipc_meta(self._handle)
         told: list[Any] = [None] * self.ranks.world_size
-        dist.all_gather_object(told, tuple(list(part) for part in mine), group=self.ranks.process_group("gloo"))
+        dist.all_gather_object(told, tuple(list(part) for part in mine), group=self.group)
         self._ops.register_graph_buffers(self._handle, [part[0] for part in told], [part[1] for part in told])

@@ -37,6 +37,7 @@ class LibraryRunner(Runner):
         self._x: list[Any] = []
         self._y: list[Any] = []
         self._notes: dict[str, str] = {}
+        self._group: Any = None
 
     def request(self) -> Request:
         """What is brought up before the ranks import it."""
@@ -47,6 +48,13 @@ class LibraryRunner(Runner):
 
     def _run(self, i: int) -> None:
         raise NotImplementedError
+
+    @property
+    def group(self) -> Any:  # noqa: ANN401 - a torch ProcessGroup
+        """The ranks as a group of gloo's, made once."""
+        if self._group is None:
+            self._group = self.ranks.process_group("gloo")
+        return self._group
 
     @property
     def on_gpu(self) -> bool:

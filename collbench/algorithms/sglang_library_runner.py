@@ -73,7 +73,7 @@ class Gated(LibraryRunner):
     def _open(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
         from sglang.srt.distributed.device_communicators import custom_all_reduce_v2 as module
 
-        group, device = self.ranks.process_group("gloo"), torch.device(self.ranks.device)
+        group, device = self.group, torch.device(self.ranks.device)
         if self.algo:
             with said("sglang", self._notes):
                 opened = module.can_use_custom_all_reduce_v2(group=group, device=device)
@@ -142,7 +142,7 @@ class Classic(LibraryRunner):
         import sgl_kernel.allreduce as ops
         from sglang.srt.distributed.device_communicators import custom_all_reduce as module
 
-        group, device = self.ranks.process_group("gloo"), torch.device(self.ranks.device)
+        group, device = self.group, torch.device(self.ranks.device)
         name = "can_use_custom_all_reduce_with_nvlink"
         with said("sglang", self._notes), contextlib.suppress(RuntimeError):
             told = getattr(module, name)(

@@ -65,9 +65,8 @@ class Gated(LibraryRunner):
         self.ranks.barrier()
 
     def _made(self, torch: Any, module: Any) -> Any:  # noqa: ANN401 - modules
-        group = self.ranks.process_group("gloo")
         with said(module.logger.name, self._notes):
-            return module.CustomAllreduce(group=group, device=torch.device(self.ranks.device))
+            return module.CustomAllreduce(group=self.group, device=torch.device(self.ranks.device))
 
     def _force(self, module: Any) -> None:  # noqa: ANN401 - a module
         """NVLink everywhere and P2P, as far as this class is told; the kernel that runs is fixed by the environment."""

@@ -1,0 +1,1 @@
+"""A stand-in for FlashInfer 0.7.4."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from collbench.measure import leftovers
 from collbench.measure.channel import Channel, pair
 
 __all__ = ["ForkServer", "GroupFailure", "WorkerGroup"]
@@ -32,6 +33,9 @@ GRACE_S = 2.0
 _MOMENT_S = 0.02
 
 _LOG_TAIL = 2000
+
+_OPENING = frozenset({"start", "opening"})
+"""Phases of a worker whose algorithm is not open yet."""
 
 
 class GroupFailure(Exception):  # noqa: N818 - not an error of ours: a result that becomes a cell's status
@@ -151,6 +155,7 @@ class WorkerGroup:
         self.folder = Path(tempfile.mkdtemp(prefix="group-", dir=folder))
         self._server = server
         self._count = count
+        self._shared_before = leftovers.snapshot()
         self._channels: list[Channel] = []
         self._pids: list[int] = []
         full = {**spec, "folder": str(self.folder)}
@@ -165,14 +170,15 @@ class WorkerGroup:
         """Process ids of the workers in local rank order."""
         return tuple(self._pids)
 
-    def run(self, command: Mapping[str, Any], deadline_s: float) -> list[dict[str, Any]]:
+    def run(self, command: Mapping[str, Any], deadline_s: float, opening_s: float = 0.0) -> list[dict[str, Any]]:
         """Give every worker the command; gives their answers in local rank order. Serves their exchanges meanwhile.
 
         Raises:
-            GroupFailure: a worker ended, or some did not answer within `deadline_s`. The group is of no further use.
+            GroupFailure: a worker ended, or some did not answer within `deadline_s`, and `opening_s` more while a
+                worker still opens its algorithm. The group is of no further use.
         """
         self._broadcast(command)
-        return _Conversation(self, deadline_s).finish()
+        return _Conversation(self, deadline_s, opening_s).finish()
 
     def _broadcast(self, message: Mapping[str, Any]) -> None:
         for channel in self._channels:
@@ -218,6 +224,8 @@ class WorkerGroup:
             self._server.exit_code(pid)
         for channel in self._channels:
             channel.close()
+        if self._pids:
+            leftovers.remove(self._shared_before)
         self._channels, self._pids = [], []
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -225,11 +233,12 @@ class WorkerGroup:
 class _Conversation:
     """One command in flight: collects answers and exchanges of all workers until all have answered."""
 
-    def __init__(self, group: WorkerGroup, deadline_s: float) -> None:
+    def __init__(self, group: WorkerGroup, deadline_s: float, opening_s: float = 0.0) -> None:
         self._group = group
         self._channels = group._channels  # noqa: SLF001 - two classes of one file
-        self._deadline = time.monotonic() + deadline_s
+        self._deadline = time.monotonic() + deadline_s + opening_s
         self._limit_s = deadline_s
+        self._opening = opening_s > 0
         self._failed = False
         self._answers: dict[int, dict[str, Any]] = {}
         self._values: dict[int, Any] = {}
@@ -272,6 +281,9 @@ class _Conversation:
     def _heed(self, rank: int, message: dict[str, Any]) -> None:
         if "phase" in message:
             self._phase[rank] = str(message["phase"])
+            if self._opening and not _OPENING & set(self._phase):
+                self._opening = False
+                self._deadline = min(self._deadline, time.monotonic() + self._limit_s)
         elif "exchange" in message:
             self._values[rank] = message["exchange"]
             if len(self._values) == len(self._channels):

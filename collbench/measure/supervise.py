@@ -141,11 +141,11 @@ class Supervisor:
         refusal = self._refusal(algorithm, cell, failures)
         if refusal is not None:
             return Samples(cell.cell_id, launch, refusal[0], refusal[1], calls=cell.calls)
-        limit_s = self._options.timeout_s + (0.0 if self._team.running else algorithm.opening_s)
+        opening_s = 0.0 if self._team.running else algorithm.opening_s
         try:
             if not self._team.running:
                 self._start(algorithm)
-            answers = self._team.run(self._command(cell), limit_s)
+            answers = self._team.run(self._command(cell), self._options.timeout_s, opening_s)
         except GroupFailure as failure:
             samples = Samples(cell.cell_id, launch, Status(failure.kind), str(failure), calls=cell.calls)
         else:

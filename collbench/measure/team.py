@@ -90,13 +90,15 @@ class Team:
         """
         self._everywhere({"do": "start", **order}, _IDLE_LIMIT_S)
 
-    def run(self, command: Mapping[str, Any], deadline_s: float) -> list[dict[str, Any]]:
+    def run(self, command: Mapping[str, Any], deadline_s: float, opening_s: float = 0.0) -> list[dict[str, Any]]:
         """Give all workers the command; gives their answers in rank order.
 
         Raises:
-            GroupFailure: a worker ended, or some did not answer within `deadline_s`.
+            GroupFailure: a worker ended, or some did not answer within `deadline_s`, and `opening_s` more while a
+                worker still opens its algorithm.
         """
-        return self._everywhere({"do": "run", "command": dict(command), "deadline_s": deadline_s}, deadline_s)
+        order = {"do": "run", "command": dict(command), "deadline_s": deadline_s, "opening_s": opening_s}
+        return self._everywhere(order, deadline_s + opening_s)
 
     def stop(self, *, kill: bool) -> None:
         """End the groups."""
@@ -140,7 +142,8 @@ class Team:
             if order["do"] == "start":
                 self._start_here(order)
             elif order["do"] == "run" and self._group is not None:
-                return {"answers": self._group.run(order["command"], float(order["deadline_s"]))}
+                limits = float(order["deadline_s"]), float(order.get("opening_s", 0.0))
+                return {"answers": self._group.run(order["command"], *limits)}
             elif order["do"] == "stop":
                 self._stop_here(kill=bool(order["kill"]))
         except GroupFailure as failure:

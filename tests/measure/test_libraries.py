@@ -1,0 +1,96 @@
+"""Libraries that misbehave cost their own cells a status with a reason; the sweep goes on, and nothing is left."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.measure import leftovers
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "tests" / "packages" / "libraries"
+
+pytest.importorskip("torch")
+
+
+def children() -> set[int]:
+    """Processes that have the mark of the sweep in their environment."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"collbench_library_test" in words and int(process.name) != os.getpid():
+            found.add(int(process.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """One sweep over all faults; what it left is looked for as soon as it ends."""
+    folder = tmp_path_factory.mktemp("libraries")
+    before = leftovers.snapshot()
+    done = subprocess.run(
+        [sys.executable, "-m", "collbench.sweep", "--nproc", "3", "--algorithms", "library,host_ring", "-b", "1024",
+         "--calls", "1", "-n", "3", "--timeout", "6s", "--no-probe", "--json", "--out", str(folder / "run")],
+        env={**os.environ, "PYTHONPATH": f"{PACKAGE}:{ROOT}", "COLLBENCH_FAKE_PID": str(folder / "pid"),
+             "COLLBENCH_MARK": "collbench_library_test"},
+        capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows: dict[str, dict[str, Any]] = {row["algorithm"]: row for row in json.loads(done.stdout)["rows"]}
+    left = {name for name, _ in leftovers.snapshot() - before if "collbench" in name}
+    return {**rows, "left": {"shared": left, "processes": children(), "compiler": (folder / "pid").read_text()}}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "status", "reason"),
+    [
+        ("library_right", "ok", ""),
+        ("host_ring", "ok", ""),
+        ("library_rubbish", "ok", ""),
+        ("library_broken", "unsupported", "FlashInfer: ImportError: No module named 'cutlass'"),
+        ("library_cuda", "unsupported", "libcudart.so.12: cannot open shared object file"),
+        ("library_dies", "unsupported", "std::bad_alloc"),
+        ("library_old", "unsupported", "create_allreduce_fusion_workspace() takes no world_size"),
+        ("library_endless", "unsupported", "importing and compiling it did not end within 3 s"),
+        ("library_silent", "wrong", "256 of 256 elements wrong or unwritten"),
+        ("library_without_nvlink", "wrong", "256 of 256 elements wrong or unwritten"),
+        ("library_leaves", "ok", ""),
+        ("library_leaves_and_hangs", "hung", "no answer from rank"),
+    ],
+)
+def test_each_fault_has_its_status(swept: dict[str, dict[str, Any]], algorithm: str, status: str, reason: str) -> None:
+    row = swept[algorithm]
+    assert (row["status"], reason in row["reason"]) == (status, True), row["reason"]
+    assert (row["p50_us"] is not None) == (status == "ok")
+
+
+def test_a_hang_behind_the_opening_has_the_usual_limit(swept: dict[str, dict[str, Any]]) -> None:
+    """The time for compiling is not added to a cell whose library is open already."""
+    assert "within 6 s" in swept["library_leaves_and_hangs"]["reason"]
+
+
+def test_nothing_is_left(swept: dict[str, dict[str, Any]]) -> None:
+    """No process of the sweep, no compiler, nothing in /dev/shm."""
+    assert swept["left"]["shared"] == set()
+    assert swept["left"]["processes"] == set()
+    assert not Path(f"/proc/{swept['left']['compiler']}").exists()
+
+
+def test_shared_memory_of_others_stays(tmp_path: Path) -> None:
+    """Files that were there, that are open or mapped, or that have a name of their own."""
+    (tmp_path / "psm_before").write_bytes(b"0")
+    before = leftovers.snapshot(tmp_path)
+    for name in ("psm_left", "nccl-left", "weights.bin", "psm_open"):
+        (tmp_path / name).write_bytes(b"0")
+    (tmp_path / "psm_link").symlink_to(tmp_path / "weights.bin")
+    with (tmp_path / "psm_open").open("rb"):
+        assert leftovers.remove(before, tmp_path) == ["nccl-left", "psm_left"]
+    assert {path.name for path in tmp_path.iterdir()} == {"psm_before", "weights.bin", "psm_open", "psm_link"}
+    assert leftovers.remove(before, tmp_path / "missing") == []

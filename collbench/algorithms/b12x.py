@@ -1,4 +1,8 @@
-"""b12x: small all-reduces for sm_120 on PCIe, by pull and by push. Read in its repository of August 2026."""
+"""b12x: small all-reduces for sm_120 on PCIe, by pull and by push. Read in its repository of August 2026 and in 1.5.1.
+
+Why it has no runner: its calls take a plan that a session of its own has prepared, for a GPU of sm_12x, and what it
+wants (torch 2.12, nvidia-cutlass-dsl 4.8.0) could be tried on none.
+"""
 
 from functools import partial
 
@@ -20,7 +24,7 @@ from collbench.topology.graph import Topology
 
 __all__ = ["SYSTEMS"]
 
-_SOURCE = "b12x repository, August 2026; b12x issue 281"
+_SOURCE = "b12x repository, August 2026, and b12x 1.5.1 comm/pcie; b12x issue 281"
 _REFERENCE = "https://github.com/local-inference-lab/b12x"
 _MOST_BYTES = 1 << 20
 _RANKS = (2, 4, 8, 12, 16)
@@ -30,7 +34,7 @@ def _checks(ranks: tuple[int, ...]) -> tuple[Check, ...]:
     return (
         sharing_unsaid("b12x", _SOURCE), needs_arch("b12x", (12,), "use an algorithm for other GPUs", _SOURCE),
         needs_ranks("b12x", ranks, _SOURCE), needs_bytes("b12x", _MOST_BYTES, 16, _SOURCE), one_host, needs_p2p,
-        needs_package("b12x", "pip install b12x"),
+        needs_package("b12x", "pip install b12x, with torch 2.12 or later"),
     )  # fmt: skip
 
 

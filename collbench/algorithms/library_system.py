@@ -58,6 +58,7 @@ def library(
 
 def _environment(own: Mapping[str, str], machine: Machine) -> Mapping[str, str]:
     shared = {"GLOO_SOCKET_IFNAME": "lo"} if machine.hosts == 1 else {}
+    shared["COLLBENCH_FULL_NVLINK"] = "1" if full_nvlink(machine) else "0"
     return {"CUDA_MODULE_LOADING": "EAGER", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", **shared, **own}
 
 

@@ -1,6 +1,7 @@
 """MSCCL++: packet algorithms that store data with flags, and channel algorithms that advance semaphores on the peer.
 
-Read in 0.9.0. It is installed from its repository; nobody here has run it.
+Its own package is read in 0.9.0; it is installed from its repository, and collbench does not start it. What runs is its
+one-shot operator inside sgl-kernel up to 0.3.21.
 """
 
 from collbench.algorithms.known_system import (
@@ -9,20 +10,25 @@ from collbench.algorithms.known_system import (
     needs_bytes,
     needs_p2p,
     needs_package,
+    needs_ranks,
     no_remote_atomics,
     one_host,
     sharing_unsaid,
     system,
 )
+from collbench.algorithms.library_system import Way, library
 from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
 from collbench.results.records import Call, Fabric, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["SYSTEMS"]
+__all__ = ["ALGORITHMS", "SYSTEMS"]
 
 _REFERENCE = "https://github.com/microsoft/mscclpp"
 _SOURCE = "MSCCL++ 0.9.0; mscclpp issue 397"
+_INSIDE = "sgl-kernel 0.3.21 allreduce.py, SGLang 0.5.9 pymscclpp.py"
+_LAST, _WITHOUT = (0, 3, 21), (0, 4, 10)
+_OLD_KERNEL = "pip install sgl-kernel==0.3.21, with the torch that it was built for"
 _MOST_BYTES = 1 << 20
 _INSTALL = needs_package("mscclpp", "pip install from its repository; it needs cupy and cuda-bindings")
 
@@ -56,6 +62,31 @@ def _fullmesh(call: Call, topology: Topology) -> Schedule:
     del topology
     return two_stage(call, Move.PULL, protocol="barriers")
 
+
+def _operators(machine: Machine, call: Call) -> Support | None:
+    """They were there up to sgl-kernel 0.3.21; its successor sglang-kernel has them no more in 0.4.10."""
+    del call
+    version, told = machine.version("sgl-kernel"), machine.software.get("sgl-kernel", "")
+    if not version:
+        return Support.unknown("the version of sgl-kernel was not said", "--with sgl-kernel=VERSION", _INSIDE)
+    if version >= _WITHOUT:
+        return Support.no(f"sglang-kernel {told} has no operators of MSCCL++ any more", _OLD_KERNEL, _INSIDE)
+    if version > _LAST:
+        return Support.unknown(f"whether sgl-kernel {told} has them is not known", _OLD_KERNEL, _INSIDE)
+    return None
+
+
+ALGORITHMS = (
+    library(
+        "mscclpp_one_shot_packet", "one-shot push in packets, by the operators inside sgl-kernel", _REFERENCE,
+        (sharing_unsaid("MSCCL++", _INSIDE), needs_ranks("its one-shot kernel", (8,), _INSIDE),
+         needs_bytes("its one-shot kernel", _MOST_BYTES, 16, _INSIDE), one_host, needs_p2p,
+         needs_package("sgl-kernel", _OLD_KERNEL), _operators, _collapse),
+        Support.yes(NOTHING_AGAINST, _INSIDE), _allpair, family="mscclpp",
+        way=Way("collbench.algorithms.mscclpp_runner:OneShotPacket"),
+    ),
+)  # fmt: skip
+"""What collbench runs of it."""
 
 SYSTEMS = (
     system(

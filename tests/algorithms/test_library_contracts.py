@@ -13,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from collbench.algorithms import flashinfer_library_runner, sglang_library_runner, vllm_library_runner
+from collbench.algorithms import (
+    flashinfer_library_runner,
+    mscclpp_runner,
+    sglang_library_runner,
+    vllm_library_runner,
+)
 from collbench.algorithms.library_uses import Parameter, Use, broken, mismatch
 
 USES = (*flashinfer_library_runner.USES, *vllm_library_runner.USES, *sglang_library_runner.USES)
@@ -82,6 +87,15 @@ def test_the_package_has_what_we_call(use: Use) -> None:
     path = source_of(use.module)
     if path is None:
         pytest.skip(f"no source of {use.module}: installed nowhere, and not in COLLBENCH_PACKAGES")
+    assert broken_in(path, use) == ""
+
+
+@pytest.mark.parametrize("use", mscclpp_runner.USES, ids=lambda use: use.text)
+def test_an_old_sgl_kernel_has_the_operators_of_mscclpp(use: Use) -> None:
+    """Later ones dropped them all, and `support` says so."""
+    path = source_of(use.module)
+    if path is None or "mscclpp" not in path.read_text():
+        pytest.skip("no source of an sgl-kernel with MSCCL++")
     assert broken_in(path, use) == ""
 
 

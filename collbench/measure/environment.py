@@ -12,10 +12,17 @@ __all__ = ["ALLOWED", "ALLOWED_PREFIXES", "worker_environment"]
 ALLOWED = frozenset({
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER", "LOGNAME", "XDG_CACHE_HOME", "PYTHONPATH", "VIRTUAL_ENV",
     "PYTHONHASHSEED", "LD_LIBRARY_PATH", "LD_PRELOAD", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS",
+    # settings of libraries by name: with the start of theirs come keys of servers
+    "VLLM_CUSTOM_ALLREDUCE_ALGO", "VLLM_SKIP_P2P_CHECK", "SGLANG_CUSTOM_ALLREDUCE_ALGO",
+    "SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB", "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PULL_SIZE_KB",
+    "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PUSH_SIZE_KB", "MAX_JOBS",
 })  # fmt: skip
 """Variables that pass by name."""
 
-ALLOWED_PREFIXES = ("CUDA_", "NCCL_", "TORCH_", "TORCHINDUCTOR_", "NVSHMEM_", "GLOO_", "OMP_", "NVIDIA_", "COLLBENCH_")
+ALLOWED_PREFIXES = (
+    "CUDA_", "NCCL_", "TORCH_", "TORCHINDUCTOR_", "NVSHMEM_", "GLOO_", "OMP_", "NVIDIA_", "COLLBENCH_",
+    "FLASHINFER_",
+)  # fmt: skip
 """Variables that pass by the start of their name: the settings of what is measured."""
 
 _ALWAYS = {

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         if side.hard != sides[0].hard:
             raise InvalidError(f"{args.into}: has another fingerprint than the runs: update it first")
         text = dump(side, found.spread).encode()
-        with readable_errors(args.into):
+        with readable_errors(args.into, option="--into"):
             replace_whole(args.into, lambda file: file.write(text))
             args.into.chmod(0o644)
     if found.spread.caution:

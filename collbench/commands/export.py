@@ -45,6 +45,6 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         print(text, end="")
         return 0
-    with readable_errors(args.out):
+    with readable_errors(args.out, option="--out"):
         replace_whole(args.out, lambda file: file.write(text.encode()))
     return 0

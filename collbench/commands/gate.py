@@ -155,7 +155,7 @@ def _paired(args: argparse.Namespace, rules: "Rules") -> "Outcome":
         told = f"{len(plan.cells)} cells, about {plan.seconds:.0f} s a block, seed {seed}, kept in {out}"
         say(told if plan.shuffles else f"{told}; a side is too old to shuffle the order of its cells")
         outcome = run_pairs(plan, rules, out, say)
-        with readable_errors(out):
+        with readable_errors(out, option="--out"):
             (out / GATE).write_text(_as_json(outcome), encoding="utf-8")
         return outcome
     finally:
@@ -171,7 +171,7 @@ def _out(args: argparse.Namespace) -> Path:
     out = Path(args.out) if args.out else Path("reports") / f"gate-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"--out {out}: is there already: give a new folder")
-    with readable_errors(out):
+    with readable_errors(out, option="--out"):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
     return out.absolute()
 
@@ -187,18 +187,18 @@ def _write(args: argparse.Namespace, outcome: "Outcome") -> None:
     from collbench.gate.markdown import markdown
     from collbench.results.files import readable_errors
 
-    texts: dict[Path | None, Callable[[], str]] = {
-        args.json_file: lambda: _as_json(outcome),
-        args.junit: lambda: junit(outcome),
-        args.html: lambda: _page(args, outcome),
-        args.comment: lambda: markdown(outcome, short=True),
+    texts: dict[str, tuple[Path | None, Callable[[], str]]] = {
+        "--json-file": (args.json_file, lambda: _as_json(outcome)),
+        "--junit": (args.junit, lambda: junit(outcome)),
+        "--html": (args.html, lambda: _page(args, outcome)),
+        "--comment": (args.comment, lambda: markdown(outcome, short=True)),
     }
-    for path, make in texts.items():
+    for option, (path, make) in texts.items():
         if path is not None:
-            with readable_errors(path):
+            with readable_errors(path, option=option):
                 path.write_text(make(), encoding="utf-8")
     if args.markdown is not None:
-        with readable_errors(args.markdown), args.markdown.open("a", encoding="utf-8") as file:
+        with readable_errors(args.markdown, option="--markdown"), args.markdown.open("a", encoding="utf-8") as file:
             file.write(markdown(outcome))
     if args.annotations:
         import sys

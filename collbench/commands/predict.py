@@ -153,7 +153,7 @@ def _write_page(forecast: "Forecast", sizes: Sequence[int], name: str) -> None:
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file with --html")
     page = forecast_page(forecast, sizes, ("collbench", *sys.argv[1:])).encode()
-    with readable_errors(out):
+    with readable_errors(out, option="--html"):
         replace_whole(out, lambda file: file.write(page))
     print(out)
 

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     def write(file: BinaryIO) -> None:
         file.write(page)
 
-    with readable_errors(out):
+    with readable_errors(out, option="--out"):
         replace_whole(out, write)
     print(out)
     return 0

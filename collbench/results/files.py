@@ -19,8 +19,10 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextlib.contextmanager
-def readable_errors(path: Path, hint: str = "") -> Iterator[None]:
+def readable_errors(path: Path, hint: str = "", *, option: str = "", resume: bool = False) -> Iterator[None]:
     """Turn an operating system's error about `path` into one line that says what to do; `hint` is put behind it.
+
+    `option` is the one that names another place, `resume` says that the call can be gone on with.
 
     Raises:
         InvalidError: instead of the OSError.
@@ -29,9 +31,11 @@ def readable_errors(path: Path, hint: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            advice = "the disk is full, or the file is at its size limit: free some space, then go on with --resume"
+            then = ", then go on with --resume" if resume else ""
+            advice = f"the disk is full, or the file is at its size limit: free some space{then}"
         elif error.errno in _FORBIDDEN:
-            advice = f"cannot be written ({os.strerror(error.errno or 0)}): choose another place with --out"
+            place = f"choose another place with {option}" if option else "choose another place"
+            advice = f"cannot be written ({os.strerror(error.errno or 0)}): {place}"
         else:
             advice = f"cannot be written: {error.strerror or error}"
         raise InvalidError(f"{path}: {advice}{hint}") from error
@@ -43,12 +47,12 @@ def lock_folder(folder: Path) -> int:
     Raises:
         InvalidError: another process holds it (named by pid), or the lock file cannot be written.
     """
-    with readable_errors(folder):
+    with readable_errors(folder, option="--out", resume=True):
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(folder / _LOCK, flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with readable_errors(folder):
+        with readable_errors(folder, option="--out", resume=True):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError:

@@ -80,7 +80,7 @@ def append_probe(folder: Path, probe: Probe) -> None:
     """
     text = json.dumps(probe.row(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
     path = folder / PROBES
-    with readable_errors(path):
+    with readable_errors(path, option="--out"):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             append_whole(descriptor, text)

@@ -9,6 +9,7 @@
 Samples are read from `samples.jsonl` where it is there, and what is damaged in it from the parquet file.
 """
 
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -37,6 +38,8 @@ from collbench.results.records import Run, Samples
 from collbench.results.schema import CURRENT
 
 __all__ = ["RunFolder"]
+
+_writing = functools.partial(readable_errors, option="--out", resume=True)
 
 
 class RunFolder:
@@ -67,7 +70,7 @@ class RunFolder:
         path = Path(path)
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file: give a new folder with --out")
-        with readable_errors(path):
+        with _writing(path):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return cls._locked(path, lambda lock: cls._create(path, run, lock))
 
@@ -79,7 +82,7 @@ class RunFolder:
         if there:
             raise UsageError(f"{path} holds other files: give a new folder with --out")
         folder = cls(path, run, CURRENT, lock)
-        with readable_errors(path):
+        with _writing(path):
             path.chmod(0o700)
         folder._write_run()
         return folder
@@ -164,7 +167,7 @@ class RunFolder:
             InvalidError: a full disk, so that the end cannot be noted; samples.jsonl holds everything nevertheless.
         """
         self._need_lock()
-        with readable_errors(self.path, f"; {SAMPLES} holds all samples"):
+        with _writing(self.path, f"; {SAMPLES} holds all samples"):
             if SAMPLES in self._files:
                 os.fsync(self._files[SAMPLES])
             self._compact()
@@ -212,7 +215,7 @@ class RunFolder:
             raise InvalidError(f"{self.path}: an older release wrote it: it can be read, not resumed; start a new run")
         parse: Callable[[dict[str, Any]], object]
         for name, parse in ((SAMPLES, lines.decode), (EVIDENCE, evidence_of)):
-            with readable_errors(self.path / name):
+            with _writing(self.path / name):
                 self._cut_tail(name, parse)
         if not (self.path / SAMPLES).exists() and (self.path / PARQUET).exists():
             for samples in read_parquet(self.path / PARQUET):
@@ -233,7 +236,7 @@ class RunFolder:
 
     def _append(self, name: str, line: bytes) -> None:
         self._need_lock()
-        with readable_errors(self.path / name):
+        with _writing(self.path / name):
             if name not in self._files:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 self._files[name] = os.open(self.path / name, flags, 0o600)
@@ -241,7 +244,7 @@ class RunFolder:
 
     def _write_run(self) -> None:
         text = json.dumps(self._run.as_dict(), indent=1, allow_nan=False).encode() + b"\n"
-        with readable_errors(self.path / RUN):
+        with _writing(self.path / RUN):
             replace_whole(self.path / RUN, lambda file: file.write(text))
 
     def _need_lock(self) -> None:

@@ -72,7 +72,7 @@ def write_plan(folder: Path, plan: TunePlan, outcome: Outcome | None = None) -> 
         InvalidError: it cannot be written.
     """
     data = {"schema": SCHEMA, "kind": "tune-plan", "plan": plan.as_dict(), "outcome": outcome and outcome.as_dict()}
-    with readable_errors(folder / STATE):
+    with readable_errors(folder / STATE, option="--out", resume=True):
         replace_whole(folder / STATE, lambda file: file.write(json.dumps(data, indent=1).encode() + b"\n"))
 
 
@@ -209,7 +209,7 @@ def tune(
         InvalidError: the default itself has no cell that is ok, somebody else writes to the folder, a full disk.
     """
     deadline = time.monotonic() + budget_s
-    with readable_errors(folder):
+    with readable_errors(folder, option="--out"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = lock_folder(folder)
     try:

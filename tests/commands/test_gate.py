@@ -1,6 +1,10 @@
 """`collbench gate` and its neighbours as a user calls them: exit codes, files, one line for every error."""
 
+import errno
+import functools
+import io
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -223,6 +227,41 @@ def test_two_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([*words, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["kind"], len(data["rows"])) == ("compare", 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("gate", "BASE", "BASE", "--html", "no.html"), "--html"),
+        (("gate", "BASE", "BASE", "--junit", "no.xml"), "--junit"),
+        (("gate", "BASE", "BASE", "--markdown", "no.md"), "--markdown"),
+        (("baseline", "save", "RUN", "--to", "no.json"), "--to"),
+        (("export", "RUN", "--format", "gab", "--out", "no.json"), "--out"),
+        (("predict", "--topology", "two-flat-gen5-switches", "-b", "1K", "--html", "no.html"), "--html"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_said_with_the_calls_own_option(
+    words: tuple[str, ...], option: str, baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    known = {"BASE": baseline, "RUN": a_run(tmp_path / "run")}
+    monkeypatch.chdir(tmp_path)
+    for module in (io, os):  # pathlib's, and that of files which are replaced whole
+        real = module.open
+        monkeypatch.setattr(module, "open", functools.partial(_denied, real))
+
+    assert main([known.get(word, word) for word in words]) == 3
+
+    name = words[words.index(option) + 1]
+    said = f"collbench: {name}: cannot be written (Permission denied): choose another place with {option}\n"
+    assert capsys.readouterr().err == said
+
+
+def _denied(real: Callable[..., Any], path: object, *rest: Any, **more: Any) -> Any:
+    """The function that opens a file, which files called `no` may not be."""
+    if Path(str(path)).name.lstrip(".").startswith("no."):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    return real(path, *rest, **more)
 
 
 def test_export_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

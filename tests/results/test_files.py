@@ -1,13 +1,16 @@
 """What is replaced, and what is only written to."""
 
+import errno
 import os
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from collbench.results.files import is_special, replace_whole
+from collbench.errors import InvalidError
+from collbench.results.files import is_special, readable_errors, replace_whole
 
 
 def _reader(path: Path) -> tuple[threading.Thread, list[bytes]]:
@@ -60,3 +63,22 @@ def test_what_is_special(tmp_path: Path) -> None:
     assert not is_special(tmp_path / "file")
     assert not is_special(tmp_path / "absent")
     assert is_special(tmp_path)
+
+
+_FULL = "the disk is full, or the file is at its size limit: free some space"
+
+
+@pytest.mark.parametrize(
+    ("number", "known", "told"),
+    [
+        (errno.EACCES, {}, "cannot be written (Permission denied): choose another place"),
+        (errno.EROFS, {"option": "--to"}, "cannot be written (Read-only file system): choose another place with --to"),
+        (errno.ENOSPC, {"option": "--to"}, _FULL),
+        (errno.ENOSPC, {"option": "--out", "resume": True}, f"{_FULL}, then go on with --resume"),
+    ],
+)
+def test_the_advice_names_an_option_that_the_caller_has(number: int, known: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidError) as caught, readable_errors(Path("x"), **known):
+        raise OSError(number, os.strerror(number))
+
+    assert str(caught.value) == f"x: {told}"

@@ -4,6 +4,7 @@ The kernels that its workspace launches on multiprocessors are `flashinfer.py`'s
 best of a few grids; here the package chooses, and its copy-engine variants run, which have no kernel to compile alone.
 """
 
+from collbench.algorithms.cuda_support import ranks_share_gpu
 from collbench.algorithms.flashinfer import DTYPES, NEEDS_PCIE_RANKS, PCIE_SOURCE
 from collbench.algorithms.known_system import (
     Check,
@@ -58,7 +59,8 @@ def _divides(shares: int | None, pieces: int) -> Check:
 
 
 def _told_nvlink(machine: Machine, call: Call) -> Support | None:
-    if call.world_size == 2 or full_nvlink(machine):  # noqa: PLR2004 - its dispatch has a case for two ranks
+    two = call.world_size == 2  # noqa: PLR2004 - its dispatch has a case for two ranks
+    if two or full_nvlink(machine) or ranks_share_gpu(machine):
         return None
     reason = (
         f"its dispatch launches nothing for {call.world_size} ranks unless all GPUs are joined by NVLink (fabric "

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +24,7 @@ from typing import Any, Self
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.library_uses import Use, broken
 
-__all__ = ["BUILD_S", "Request", "Step", "main", "prepare"]
+__all__ = ["BUILD_S", "Request", "Step", "import_together", "main", "prepare"]
 
 BUILD_S = 300.0
 """Longest import and compilation of a library: FlashInfer's fusion takes some minutes on two cores."""
@@ -82,6 +83,40 @@ def prepare(ranks: Ranks, request: Request) -> dict[str, str]:
         raise NotImplementedError(f"{request.package}: {failed}")
     first: dict[str, str] = told[0].get("evidence", {})
     return first
+
+
+def import_together(ranks: Ranks, modules: Sequence[str]) -> None:
+    """Import modules on this rank while a helper thread meets the others: some ranks take far longer than others.
+
+    Raises:
+        NotImplementedError: some rank could not import them, on all ranks alike.
+    """
+    mine: dict[str, Any] = {"wait": True}
+    told: list[list[dict[str, Any]]] = []
+    helper = threading.Thread(target=_meet, args=(ranks, mine, told), daemon=True)
+    helper.start()
+    try:
+        for module in modules:
+            importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001 - whatever a library raises is its reason
+        mine["error"] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:_KEPT]
+    finally:
+        mine["wait"] = False
+    helper.join()
+    if not told:
+        raise TimeoutError("a rank did not come while a library was imported")
+    failed = next((f"rank {rank}: {e['error']}" for rank, e in enumerate(told[0]) if e.get("error")), "")
+    if failed:
+        raise NotImplementedError(failed)
+
+
+def _meet(ranks: Ranks, mine: dict[str, Any], told: list[list[dict[str, Any]]]) -> None:
+    with contextlib.suppress(OSError, EOFError, TimeoutError, RuntimeError):
+        everyone = ranks.exchange(dict(mine))
+        while any(entry["wait"] for entry in everyone):
+            time.sleep(_POLL_S)
+            everyone = ranks.exchange(dict(mine))
+        told.append(everyone)
 
 
 class _Build:

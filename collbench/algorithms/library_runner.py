@@ -13,7 +13,7 @@ from unittest import mock
 from collbench.algorithms.base import Proof, Ranks, Runner
 from collbench.algorithms.cuda_buffers import make_slots, stride_of, wait_event
 from collbench.algorithms.kernel_nodes import KernelNode, capture_kernels
-from collbench.algorithms.library_build import Request, prepare
+from collbench.algorithms.library_build import Request, import_together, prepare
 from collbench.results.records import Call
 
 __all__ = ["LibraryRunner", "said"]
@@ -68,7 +68,9 @@ class LibraryRunner(Runner):
             self._close = stack
             if self.on_gpu:
                 torch.cuda.set_device(self.ranks.device)
-            self._notes |= prepare(self.ranks, self.request())
+            asked = self.request()
+            self._notes |= prepare(self.ranks, asked)
+            import_together(self.ranks, asked.modules)
             self._allocate(torch)
             self._open(torch)
             self._drain("opening the library")
@@ -113,6 +115,12 @@ class LibraryRunner(Runner):
             make_slots(self.slots, count, itemsize, torch.zeros(room, dtype=dtype, device=self.ranks.device))
             for _ in range(2)
         )
+
+    def _room(self, torch: Any) -> tuple[int, int]:  # noqa: ANN401 - the module
+        """Multiprocessors that each rank may fill so that all ranks on this GPU fit, and how many ranks those are."""
+        device = torch.cuda.get_device_properties(self.ranks.device)
+        sharing = self.ranks.exchange(str(device.uuid)).count(str(device.uuid))
+        return int(device.multi_processor_count) // sharing, sharing
 
     def _drain(self, what: str) -> None:
         if not self.on_gpu:

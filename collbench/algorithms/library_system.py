@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from collbench.algorithms.base import Algorithm
-from collbench.algorithms.cuda_support import refuse_elements
+from collbench.algorithms.cuda_support import ranks_share_gpu, refuse_elements
 from collbench.algorithms.epilogues import why_not
 from collbench.algorithms.known_system import Check, full_nvlink, is_assumed, system, verdict
 from collbench.algorithms.library_build import BUILD_S
@@ -58,7 +58,10 @@ def library(
 
 def _environment(own: Mapping[str, str], machine: Machine) -> Mapping[str, str]:
     shared = {"GLOO_SOCKET_IFNAME": "lo"} if machine.hosts == 1 else {}
-    shared["COLLBENCH_FULL_NVLINK"] = "1" if full_nvlink(machine) else "0"
+    # ranks on one GPU reach each other's memory as if NVLink joined them
+    shared["COLLBENCH_FULL_NVLINK"] = "1" if full_nvlink(machine) or ranks_share_gpu(machine) else "0"
+    if ranks_share_gpu(machine):
+        shared["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
     return {"CUDA_MODULE_LOADING": "EAGER", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", **shared, **own}
 
 

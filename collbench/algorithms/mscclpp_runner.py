@@ -65,9 +65,8 @@ class OneShotPacket(LibraryRunner):
     def _choose(self, torch: Any) -> Choice:  # noqa: ANN401 - the module
         if not self.on_gpu:
             return Choice(self._launch)
-        device = torch.cuda.get_device_properties(self.ranks.device)
-        sharing = self.ranks.exchange(str(device.uuid)).count(str(device.uuid))
-        fits = [n for n in _BLOCKS if n * sharing <= device.multi_processor_count]
+        room, sharing = self._room(torch)
+        fits = [n for n in _BLOCKS if n <= room]
         if not fits:
             raise NotImplementedError(f"{_BLOCKS[0]} blocks of each of {sharing} ranks do not fit on this GPU together")
         launches = [Launch("", blocks, threads) for blocks in fits for threads in _THREADS]

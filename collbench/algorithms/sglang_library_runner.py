@@ -22,7 +22,7 @@ _V1 = "sglang.srt.distributed.device_communicators.custom_all_reduce"
 _OPS = "sglang.kernels.ops.communication.all_reduce"
 
 _V2_USES = (
-    Use(_V2, "CustomAllReduceV2.__init__", ("group", "device"), 1),
+    Use(_V2, "CustomAllReduceV2.__init__", ("group", "device", "max_pull_blocks", "max_push_blocks"), 1),
     Use(_V2, "CustomAllReduceV2.should_custom_ar", (), 2),
     Use(_V2, "CustomAllReduceV2.custom_all_reduce", (), 2),
     Use(_V2, "CustomAllReduceV2.close", (), 1),
@@ -80,7 +80,7 @@ class Gated(LibraryRunner):
             self._notes["gate"] = f"{'open' if opened else 'closed'}: {self._notes.pop('warned', '')}".rstrip(": ")
             self._past_attribute(module, "can_use_custom_all_reduce_v2", lambda group, device: True)  # noqa: ARG005
         with said("sglang", self._notes):
-            self._communicator = module.CustomAllReduceV2(group=group, device=device)
+            self._communicator = module.CustomAllReduceV2(group=group, device=device, **self._grid(torch))
         self._close.callback(self._free)
         if self._communicator.disabled:
             raise NotImplementedError(f"SGLang keeps it off: {self._notes.get('warned', 'it said no reason')}")
@@ -89,6 +89,13 @@ class Gated(LibraryRunner):
         if not self._communicator.should_custom_ar(self._x[0]):
             raise NotImplementedError(f"SGLang's gate refuses {self.call.bytes} bytes per call")
         self._notes["algorithm"] = self.algo or "as its table chooses"
+
+    def _grid(self, torch: Any) -> dict[str, int]:  # noqa: ANN401 - the module
+        """Fewer blocks than it would take, where several ranks share a GPU: they wait for each other there."""
+        if not self.on_gpu or not self.algo:
+            return {}
+        room, sharing = self._room(torch)
+        return {"max_pull_blocks": max(1, room), "max_push_blocks": max(1, room)} if sharing > 1 else {}
 
     def _run(self, i: int) -> None:
         self._y[i] = self._communicator.custom_all_reduce(self._x[i])

@@ -80,6 +80,17 @@ def test_kernels_that_would_launch_nothing_are_refused() -> None:
     assert [environment(machine)["COLLBENCH_FULL_NVLINK"] for machine in (PCIE, NVLINK)] == ["0", "1"]
 
 
+def test_ranks_on_one_gpu_count_as_joined() -> None:
+    """They reach each other's memory; servers never share one, so their gates stay closed."""
+    gpu = Topology(GPUS.nodes[:1], ())
+    shared = replace(NVLINK, topology=gpu, fabric=Fabric.SHARED_GPU, share_gpu=True)
+    told = registry()["flashinfer_vllm"].environment(shared)
+    assert told["COLLBENCH_FULL_NVLINK"] == told["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] == "1"
+    for name in LIBRARIES:
+        answer = support(name, shared, Call(16_384, 8))
+        assert bool(answer) == (name not in GATED and not name.endswith(("memop", "piped"))), name
+
+
 def test_the_environment_names_the_kernel() -> None:
     """The libraries' own variables, in the workers of the forced records only."""
     told = {name: registry()[name].environment(PCIE) for name in (*GATED, *FORCED)}

@@ -19,7 +19,15 @@ def can_use_custom_all_reduce_v2(group: Any, device: Any) -> bool:
 
 
 class CustomAllReduceV2:
-    def __init__(self, group: Any, device: Any, max_size: int = 16 << 20) -> None:
+    def __init__(
+        self,
+        group: Any,
+        device: Any,
+        max_size: int = 16 << 20,
+        *,
+        max_pull_blocks: int | None = None,
+        max_push_blocks: int | None = None,
+    ) -> None:
         self.group, self.max_size = group, max_size
         self.disabled = not can_use_custom_all_reduce_v2(group=group, device=device)
         self.override_algo: Any = None

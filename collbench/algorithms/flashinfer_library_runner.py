@@ -56,6 +56,7 @@ _VLLM_USES = (
 USES = (*_FUSION_USES, *_PCIE_USES, *_VLLM_USES)
 """Everything that is called here."""
 
+
 class Fusion(LibraryRunner):
     """`allreduce_fusion` over a `trtllm` workspace, one-shot or two-shot as FlashInfer chooses."""
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ PACKAGE = ROOT / "tests" / "packages" / "libraries"
 pytest.importorskip("torch")
 
 
-def children() -> set[int]:
+def children(mark: str) -> set[int]:
     """Processes that have the mark of the sweep in their environment."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
@@ -25,7 +26,7 @@ def children() -> set[int]:
             words = (process / "environ").read_bytes()
         except OSError:
             continue
-        if b"collbench_library_test" in words and int(process.name) != os.getpid():
+        if mark.encode() in words and int(process.name) != os.getpid():
             found.add(int(process.name))
     return found
 
@@ -33,19 +34,19 @@ def children() -> set[int]:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """One sweep over all faults; what it left is looked for as soon as it ends."""
-    folder = tmp_path_factory.mktemp("libraries")
+    folder, mark = tmp_path_factory.mktemp("libraries"), uuid.uuid4().hex
     before = leftovers.snapshot()
     done = subprocess.run(
         [sys.executable, "-m", "collbench.sweep", "--nproc", "3", "--algorithms", "library,host_ring", "-b", "1024",
          "--calls", "1", "-n", "3", "--timeout", "6s", "--no-probe", "--json", "--out", str(folder / "run")],
         env={**os.environ, "PYTHONPATH": f"{PACKAGE}:{ROOT}", "COLLBENCH_FAKE_PID": str(folder / "pid"),
-             "COLLBENCH_MARK": "collbench_library_test"},
+             "COLLBENCH_MARK": mark},
         capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows: dict[str, dict[str, Any]] = {row["algorithm"]: row for row in json.loads(done.stdout)["rows"]}
-    left = {name for name, _ in leftovers.snapshot() - before if "collbench" in name}
-    return {**rows, "left": {"shared": left, "processes": children(), "compiler": (folder / "pid").read_text()}}
+    left = {name for name, _ in leftovers.snapshot() - before if mark in name}
+    return {**rows, "left": {"shared": left, "processes": children(mark), "compiler": (folder / "pid").read_text()}}
 
 
 @pytest.mark.parametrize(

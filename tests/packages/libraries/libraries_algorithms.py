@@ -26,7 +26,7 @@ class Leaves(Fusion):
     def _open(self, torch: Any) -> None:
         super()._open(torch)
         for name in ("psm_", "nccl-"):
-            Path(f"/dev/shm/{name}collbench{os.getpid()}").write_bytes(b"0" * 4096)
+            Path(f"/dev/shm/{name}{os.environ['COLLBENCH_MARK']}{os.getpid()}").write_bytes(b"0" * 4096)
 
 
 class LeavesAndHangs(Leaves):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from collbench.errors import CollbenchError, InvalidError, UsageError
+from collbench.parser import Parser
 from collbench.sweep_options import add_arguments, options_of
 
 if TYPE_CHECKING:
@@ -35,14 +36,13 @@ class _Stopped(KeyboardInterrupt):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m collbench.sweep`; gives the exit code (docs/design.md section 4)."""
-    parser = argparse.ArgumentParser(prog="collbench.sweep", description="Measure collectives on this machine.")
+    parser = Parser(prog="collbench.sweep", description="Measure collectives on this machine.")
     add_arguments(parser)
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     args = parser.parse_args(argv)
     try:
         return run(args)
     except CollbenchError as error:
-        if args.debug:
+        if "debug" in args:
             raise
         print(f"collbench: {error}", file=sys.stderr)
         return error.exit_code
@@ -243,11 +243,13 @@ def _print_rows(folder: "RunFolder", *, as_json: bool) -> int:
     from collbench.algorithms.floors import floors_of
     from collbench.contention.calibrate import read_parameters
     from collbench.results.summary import as_json as rows_as_json
-    from collbench.results.summary import rows, table
+    from collbench.results.summary import rows
+    from collbench.results.table import table
+    from collbench.results.terminal import terminal_width
 
     predicted = predictions_of(folder.run, read_parameters(folder.path))
     found = rows(folder.run, folder.samples(), floors_of(folder.run), predicted)
-    print(json.dumps(rows_as_json(found)) if as_json else table(found))
+    print(json.dumps(rows_as_json(found)) if as_json else table(found, terminal_width()))
     print(f"run: {folder.path}", file=sys.stderr)
     if not any(row["status"] == "ok" for row in found):
         reasons = sorted({f"{row['status']}: {row['reason']}" for row in found})

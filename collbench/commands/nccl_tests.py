@@ -229,10 +229,12 @@ def _print(folder: Any, *, as_json: bool) -> int:  # noqa: ANN401 - a RunFolder,
 
     from collbench.errors import InvalidError
     from collbench.results.summary import as_json as rows_as_json
-    from collbench.results.summary import rows, table
+    from collbench.results.summary import rows
+    from collbench.results.table import table
+    from collbench.results.terminal import terminal_width
 
     found = rows(folder.run, folder.samples())
-    print(json.dumps(rows_as_json(found)) if as_json else table(found))
+    print(json.dumps(rows_as_json(found)) if as_json else table(found, terminal_width()))
     _say(f"run: {folder.path}", plain=True)
     if any(row["status"] == "ok" for row in found):
         return 0

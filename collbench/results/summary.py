@@ -1,4 +1,4 @@
-"""From samples to rows: fold over ranks, quantiles over iterations, flags, and the table that is printed."""
+"""From samples to rows: fold over ranks, quantiles over iterations, and flags."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from collbench.results.records import SCHEMA, Cell, Flag, Run, Samples, Status
-from collbench.units import format_us
 
 __all__ = [
     "LEAST_ITERATIONS",
@@ -18,7 +17,6 @@ __all__ = [
     "fold",
     "printable",
     "rows",
-    "table",
 ]
 
 MAX_TAIL = 3.0
@@ -33,12 +31,6 @@ LEAST_ITERATIONS = 5
 _WORST_FIRST = (
     Status.WRONG, Status.CRASHED, Status.HUNG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.NOT_RUN, Status.OK,
 )  # fmt: skip
-_COLUMNS = (
-    "algorithm", "variant", "skew", "mode", "place", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us",
-    "predicted_us", "iterations", "launches", "status", "flags", "reason",
-)  # fmt: skip
-_LEAVE_FIRST = ("iterations", "launches", "variant", "min_us", "predicted_us", "floor_us", "flags", "p99_us", "calls")
-_LEAST_REASON = 24
 
 
 def clean(text: str) -> str:
@@ -133,54 +125,3 @@ def _judge(
 def as_json(table_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The object that `--json` prints, ready for `json.dumps`."""
     return {"schema": SCHEMA, "kind": "sweep", "rows": [dict(row) for row in table_rows]}
-
-
-def table(table_rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
-    """Text table under the rows' own names; `-` where there is no value.
-
-    With `width` (characters) it fits: the reason is cut first, then columns are left out, the least telling first.
-    Columns without any value, and the place where all rows have the same, are left out always, but for the names of the
-    cell, the times and the status.
-    """
-    always = {"algorithm", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "predicted_us", "status"}
-    texts = {name: [_text(row.get(name)) for row in table_rows] for name in _COLUMNS}
-    shown = [name for name in _COLUMNS if name in always or any(text != "-" for text in texts[name])]
-    if len(set(texts["place"])) <= 1:
-        shown = [name for name in shown if name != "place"]
-    leave = [name for name in _LEAVE_FIRST if name in shown]
-    while width is not None and leave and _width(shown, texts) > width:
-        shown.remove(leave.pop(0))
-    widths = {name: max(map(len, (name, *texts[name]))) for name in shown}
-    if width is not None and shown[-1] == "reason":
-        room = max(len("reason"), width - _width(shown[:-1], texts) - 2)
-        widths["reason"] = min(widths["reason"], room)
-        texts["reason"] = [_shorten(text, room) for text in texts["reason"]]
-    aligned = [[_align(name, text, widths[name]) for text in (name, *texts[name])] for name in shown]
-    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
-
-
-def _width(shown: Sequence[str], texts: Mapping[str, Sequence[str]]) -> int:
-    longest = {name: max(map(len, (name, *texts[name]))) for name in shown}
-    if "reason" in longest:
-        longest["reason"] = min(longest["reason"], _LEAST_REASON)
-    return sum(longest.values()) + 2 * (len(shown) - 1)
-
-
-def _shorten(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: max(0, room - 3)] + "..."
-
-
-def _align(name: str, text: str, width: int) -> str:
-    return (
-        text.rjust(width)
-        if name.endswith("_us") or name in {"bytes", "calls", "iterations", "launches"}
-        else text.ljust(width)
-    )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return format_us(value)
-    if isinstance(value, list):
-        return ",".join(map(str, value)) or "-"
-    return clean(str(value)) or "-" if value is not None else "-"

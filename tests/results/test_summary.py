@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from collbench.results.records import Call, Cell, Fabric, Flag, Mode, Run, Samples, Status
 from collbench.results.store import RunFolder
-from collbench.results.summary import as_json, clean, fold, rows, table
+from collbench.results.summary import as_json, clean, fold, rows
 from collbench.testing import synthetic_run, synthetic_samples
 
 CELL = Cell("ring", Call(1024, 2), Mode.EAGER, 1)
@@ -119,32 +119,6 @@ def test_the_reason_is_cleaned() -> None:
     (row,) = rows(RUN, [Samples(CELL.cell_id, 0, Status.CRASHED, "signal 11\n\x1b]0;title\x07")])
 
     assert row["reason"] == "signal 11 ]0;title"
-
-
-def test_the_table_has_the_names_and_fits(tmp_path: Path) -> None:
-    failing = {"gloo": (Status.UNSUPPORTED, "gloo needs torch: pip install 'collbench[sweep]' and try again")}
-    made = synthetic_run(tmp_path / "run", failing=failing)
-    found = rows(made.run, RunFolder.open(made.path).samples(), dict.fromkeys(made.truth_us, 1.0))
-    wide = table(found)
-
-    head = wide.splitlines()[0].split()
-    assert set(head) >= {"algorithm", "mode", "bytes", "calls", "p50_us", "p99_us", "min_us", "floor_us", "status"}
-    assert "and try again" in wide
-    for width in (80, 100, 120, 160):
-        text = table(found, width)
-        assert max(map(len, text.splitlines())) <= width
-        assert len(text.splitlines()) == len(found) + 1
-        assert {"algorithm", "bytes", "p50_us", "status", "reason"} <= set(text.splitlines()[0].split())
-
-
-def test_the_place_is_shown_where_it_differs() -> None:
-    (row,) = rows(RUN, [_ok((1.0,), (2.0,))])
-    assert " place " not in table([row, row])
-    assert " place " in table([row, row | {"place": "in"}])
-
-
-def test_an_empty_table_is_its_head() -> None:
-    assert table([]).split()[:2] == ["algorithm", "mode"]
 
 
 def test_json_is_one_object_with_finite_numbers() -> None:

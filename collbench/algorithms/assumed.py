@@ -27,7 +27,8 @@ _MOST_PEERS = 8
 
 _STAGED = (
     "no peer access: all bytes go through host memory, where NCCL was seen to carry 2 to 30 GB/s; links are taken at "
-    "the rate of copies and constants as on PCIe, so large messages may take far longer"
+    "the rate of copies, so large messages may take far longer; small ones are written to memory and polled from "
+    "there, NCCL's own part is taken as with peer access, and nobody has published times of them: measure"
 )
 """1.9 GB/s between RTX 5070 Ti, Gen4 x16 (sgl-project/sglang pull request 39605), 3.8 between RTX 2080 Ti, about 30 on
 EPYC 9575F (local-inference-lab/rtx6kpro, optimization/pcie-oneshot-allreduce.md)."""

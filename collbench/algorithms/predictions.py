@@ -184,7 +184,7 @@ class Forecast:
         prediction = self.model.predict(schedule, self.mode)
         low, high = prediction.interval_us
         model = prediction.row()
-        limit = floor(schedule, self.topology, self.fabric, self.mode, ranks=self.ranks)
+        limit = floor(schedule, self.topology, self.fabric, self.mode, ranks=self.ranks, known=self.model.parameters)
         return {
             "topology": self.topology.name, "algorithm": algorithm.name, "bytes": size_bytes,
             "total_us": model["total_us"], "low_us": max(low, limit.us), "high_us": high, "terms_us": model["terms_us"],

@@ -3,7 +3,8 @@
 It must be a true lower bound, so everything that can overlap is left out and every constant errs to the low side:
 
 - on links: launch + path + busiest link. The path is what the schedule's phases need for a message without bytes. Where
-  a phase is pipelined over several hops, latency hides behind bytes, so the longer of the two counts there.
+  a phase is pipelined over several hops, latency hides behind bytes, so the longer of the two counts there. Through
+  host memory it is the way there and the way back: the read that fetches the data may have been sent before they came.
 - on `shared-gpu`: launch + one flag flight through the GPU's memory; links are not used.
 - on `host`: one flag flight between two cores; a call launches nothing.
 """
@@ -13,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from collbench.contention.parameters import Parameters
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
 from collbench.results.records import Fabric, Mode
 from collbench.topology.gpus import host_route
@@ -57,12 +59,14 @@ def floor(
     *,
     ranks: int | None = None,
     device: str = "cuda",
+    known: Parameters | None = None,
 ) -> Floor:
     """Least time of one call of a chain, microseconds.
 
     Rank i is `topology.gpus[i]`. `ranks` is the world size (default: the highest rank of the schedule's flows).
     `device` is the algorithm's: ranks that compute on the CPU get the host's floor on any fabric. Links without a
-    capacity or latency do not bind, and the text says so. Never raises.
+    capacity or latency do not bind, and the text says so. With `known`, links without a latency, and host memory, take
+    the model's: a forecast compares machines, of which one file may tell latencies and another none. Never raises.
     """
     flows = [flow for phase in schedule.phases for flow in phase.flows]
     world = ranks or 1 + max((max(flow.src, flow.dst) for flow in flows), default=0)
@@ -71,7 +75,7 @@ def floor(
     if device == "cpu" or fabric is Fabric.HOST:
         return Floor(_HOST_FLIGHT_US, f"one flag flight between two cores {_HOST_FLIGHT_US:g} us")
     if fabric in _FAR:
-        return _on_links(schedule, topology, world, mode)
+        return _on_links(schedule, _Ways(topology, known), world, mode)
     launch, flight = next(row[1:] for row in _SHARED_GPU if world >= row[0])
     launch *= schedule.launches
     return Floor(
@@ -79,7 +83,52 @@ def floor(
     )
 
 
-def _on_links(schedule: Schedule, topology: Topology, world: int, mode: Mode) -> Floor:
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Links that flows take, and how long they take through them."""
+
+    topology: Topology
+    known: Parameters | None
+
+    def route(self, flow: Flow) -> tuple[Link, ...]:
+        src, dst = self.topology.gpus[flow.src], self.topology.gpus[flow.dst]
+        return host_route(self.topology, src, dst) if flow.move is Move.HOST else self.topology.route(src, dst)
+
+    def flight_us(self, flow: Flow) -> float:
+        """One way for a push; a pull's request goes the other way first; what is staged is read from memory."""
+        there = math.fsum(map(self._latency, self.route(flow)))
+        if flow.move is Move.HOST:
+            return there + (2 * self.known["latency.memory"].value if self.known else 0.0)  # it is half of a load
+        back = self.route(Flow(flow.dst, flow.src, 0)) if flow.move is Move.PULL else ()
+        return there + math.fsum(map(self._latency, back))
+
+    def _latency(self, link: Link) -> float:
+        if link.latency_us is None and self.known:
+            return self.known.latency(link).value
+        return link.latency_us or 0.0
+
+    def uses(self, schedule: Schedule) -> Iterator[tuple[Flow, Link]]:
+        for phase in schedule.phases:
+            for flow in phase.flows:
+                for link in self.route(flow):
+                    yield flow, link
+
+    def unknown(self, schedule: Schedule) -> str:
+        used = {link for _, link in self.uses(schedule)}
+        parts = [
+            f"{missing} of {len(used)} links have no {name} and {told}"
+            for name, missing, told in (
+                ("capacity", sum(link.capacity_gbps is None for link in used), "do not bind"),
+                ("latency", sum(link.latency_us is None for link in used),
+                 "take the model's" if self.known else "do not bind"),
+            )
+            if missing
+        ]  # fmt: skip
+        return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _on_links(schedule: Schedule, ways: _Ways, world: int, mode: Mode) -> Floor:
+    topology = ways.topology
     launch = _LINK_LAUNCH_US * schedule.launches
     head = f"launch {launch:g} us ({mode})"
     if len(topology.gpus) < world:
@@ -87,31 +136,31 @@ def _on_links(schedule: Schedule, topology: Topology, world: int, mode: Mode) ->
             launch, f"{head}; {world} ranks, but the topology has {len(topology.gpus)} GPUs: links not counted"
         )
     try:
-        path, hop = _path(schedule, topology)
-        busy, link = _busiest(schedule, topology)
+        path, hop = _path(schedule, ways)
+        busy, link = _busiest(schedule, ways)
     except TopologyError as error:
         return Floor(launch, f"{head}; links not counted: {error}")
     pipelined = any(phase.steps > 1 for phase in schedule.phases)
     us = launch + (max(path, hop + busy) if pipelined else path + busy)
     joint = ", the longer of" if pipelined else " +"
-    unknown = _unknown(schedule, topology)
+    unknown = ways.unknown(schedule)
     return Floor(us, f"{head}{joint} path {path:.3g} us {'and' if pipelined else '+'} {link} {busy:.3g} us{unknown}")
 
 
-def _path(schedule: Schedule, topology: Topology) -> tuple[float, float]:
+def _path(schedule: Schedule, ways: _Ways) -> tuple[float, float]:
     """Latency of all phases in us, and that of the shortest single hop."""
-    phases = [_phase_path(phase, topology) for phase in schedule.phases if phase.flows]
+    phases = [_phase_path(phase, ways) for phase in schedule.phases if phase.flows]
     return sum(whole for whole, _ in phases), min((hop for _, hop in phases), default=0.0)
 
 
-def _phase_path(phase: Phase, topology: Topology) -> tuple[float, float]:
+def _phase_path(phase: Phase, ways: _Ways) -> tuple[float, float]:
     """A phase's latency and its shortest hop's.
 
     Pipelined hops: the steps go over all edges in turn, so the mean counts for each. All pairs at once: nobody goes on
     before the farthest pair's data are there, averaged over its two directions. Else only the shortest flow is sure to
     lie on the chain of what depends on what.
     """
-    hops = {(flow.src, flow.dst): _flow_latency(flow, topology) for flow in phase.flows}
+    hops = {(flow.src, flow.dst): ways.flight_us(flow) for flow in phase.flows}
     shortest = min(hops.values())
     if phase.steps > 1:
         return phase.steps * math.fsum(hops.values()) / len(hops), shortest
@@ -121,20 +170,10 @@ def _phase_path(phase: Phase, topology: Topology) -> tuple[float, float]:
     return shortest, shortest
 
 
-def _flow_latency(flow: Flow, topology: Topology) -> float:
-    """One way for a push; a pull's request goes the other way first."""
-    there = _latency(_route(flow, topology))
-    return there + (_latency(_route(Flow(flow.dst, flow.src, 0), topology)) if flow.move is Move.PULL else 0.0)
-
-
-def _latency(route: tuple[Link, ...]) -> float:
-    return math.fsum(link.latency_us or 0.0 for link in route)
-
-
-def _busiest(schedule: Schedule, topology: Topology) -> tuple[float, str]:
+def _busiest(schedule: Schedule, ways: _Ways) -> tuple[float, str]:
     """Time in us that the busiest link needs for its bytes of the whole call, and its name."""
     loads: defaultdict[Link, float] = defaultdict(float)
-    for flow, link in _uses(schedule, topology):
+    for flow, link in ways.uses(schedule):
         loads[link] += flow.bytes * schedule.wire_factor
     times = [(load / _at_most(link) / 1e3, link) for link, load in loads.items() if link.capacity_gbps]
     if not times:
@@ -147,28 +186,3 @@ def _at_most(link: Link) -> float:
     """GB/s that a link of known capacity cannot exceed: of NVLink what the wires carry, since kernels can beat NCCL."""
     wires = _NVLINK_WIRE_GBPS.get(link.generation, 0.0) * link.width if link.kind is LinkKind.NVLINK else 0.0
     return max(link.capacity_gbps or 0.0, wires)
-
-
-def _uses(schedule: Schedule, topology: Topology) -> Iterator[tuple[Flow, Link]]:
-    for phase in schedule.phases:
-        for flow in phase.flows:
-            for link in _route(flow, topology):
-                yield flow, link
-
-
-def _route(flow: Flow, topology: Topology) -> tuple[Link, ...]:
-    src, dst = topology.gpus[flow.src], topology.gpus[flow.dst]
-    return host_route(topology, src, dst) if flow.move is Move.HOST else topology.route(src, dst)
-
-
-def _unknown(schedule: Schedule, topology: Topology) -> str:
-    used = {link for _, link in _uses(schedule, topology)}
-    parts = [
-        f"{missing} of {len(used)} links have no {name} and do not bind"
-        for name, missing in (
-            ("capacity", sum(link.capacity_gbps is None for link in used)),
-            ("latency", sum(link.latency_us is None for link in used)),
-        )
-        if missing
-    ]
-    return f" ({'; '.join(parts)})" if parts else ""

@@ -140,11 +140,25 @@ class Wires:
             route = self.route(*pair)
             back = self.route(dst, src) if move is Move.PULL else ()
             there, request = self._flight(route), self._flight(back)
+            if move is Move.HOST:
+                there += self._read(src, dst)
             nvlink = all(link.kind is LinkKind.NVLINK for link in route)
             limited = any(self._capacity(link) is not None for link in route)
             loads = self._loads(route, back)
             self._ways[pair] = _Way(route, there, there + request, nvlink, limited, loads)
         return self._ways[pair]
+
+    def _read(self, src: int, dst: int) -> Latency:
+        """What reading from host memory adds to the way of the data: the request, and the memory itself.
+
+        The reader polls with one read at a time, which arrives anywhere between just behind the data and a round trip
+        later: on average half a round trip goes by before one finds them, as long as a request takes.
+        """
+        memory = self.parameters["latency.memory"]
+        read = 2 * memory.value  # the parameter is half of a load
+        return self._flight(self.topology.route(self.topology.gpus[dst], self._host(src))) + Latency(
+            read, read if memory.is_prior else 0.0
+        )
 
     def _flight(self, links: Sequence[Link]) -> Latency:
         """One way through them."""

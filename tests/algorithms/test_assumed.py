@@ -6,10 +6,11 @@ import pytest
 
 from collbench.algorithms import assumed
 from collbench.algorithms.base import registry
+from collbench.algorithms.predictions import Forecast
 from collbench.contention.traffic import Move
 from collbench.results.records import Call, Fabric
 from collbench.topology import catalog
-from collbench.topology.graph import Topology
+from collbench.topology.graph import NodeKind, Topology
 from collbench.topology.machine import Machine
 
 
@@ -67,3 +68,40 @@ def test_where_nvlink_does_not_join_all_the_order_of_rings_counts() -> None:
 def test_an_ordinary_machine_needs_no_note() -> None:
     assert assumed.notes(topology("two-flat-gen5-switches"), Fabric.PCIE, 8) == ()
     assert assumed.notes(topology("four-switches-16gpu"), Fabric.PCIE, 9) == ()
+
+
+PCIE_BOXES = ("two-flat-gen5-switches", "root-leaf-switches", "dual-socket-8xl40s", "dual-socket-direct",
+              "aws-g5-8xa10g", "two-switches-8x4090-no-p2p", "direct-4x4090-no-p2p")  # fmt: skip
+
+
+def with_peer_access(box: Topology, word: str) -> Topology:
+    nodes = [
+        replace(one, attributes={**one.attributes, "peer_access": word}) if one.kind is NodeKind.GPU else one
+        for one in box.nodes
+    ]
+    return replace(box, nodes=tuple(nodes))
+
+
+@pytest.mark.parametrize("name", PCIE_BOXES)
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_staging_is_never_faster_than_peer_access_on_the_same_links(name: str, size: int) -> None:
+    """Neither by time nor by floor, for every ring and tree of NCCL."""
+    rows = {
+        word: {row["algorithm"]: row for row in Forecast(with_peer_access(topology(name), word)).rows([size])}
+        for word in ("direct", "none")
+    }
+    assert len(rows["none"]) >= 6
+    for algorithm, staged in rows["none"].items():
+        assert staged["total_us"] > 1.02 * rows["direct"][algorithm]["total_us"]
+        assert staged["floor_us"] > rows["direct"][algorithm]["floor_us"]
+
+
+def test_staged_ways_of_one_machine_are_not_faster_than_the_peers_of_another() -> None:
+    """Eight A10G whose virtual machine hides switches and root ports, against two switches with peer access."""
+    times = [
+        {row["algorithm"]: row for row in Forecast(topology(name)).rows([1024])}
+        for name in ("two-flat-gen5-switches", "aws-g5-8xa10g")
+    ]
+    for name in times[1]:
+        assert times[1][name]["total_us"] > times[0][name]["total_us"]
+        assert times[1][name]["floor_us"] > 0.8 * times[0][name]["floor_us"]

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from collbench.contention.floor import floor
+from collbench.contention.parameters import priors
+from collbench.contention.patterns import through_host
 from collbench.contention.traffic import Move, Phase, Schedule, chain, one_stage, recursive_doubling, ring, two_stage
 from collbench.results.records import Call, Fabric, Mode
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
@@ -73,6 +75,33 @@ def test_links_without_numbers_do_not_bind_and_are_named() -> None:
     partly = floor(one_stage(CALL, Move.PUSH), box(between=None), Fabric.PCIE, Mode.EAGER)
     assert "2 of 18 links have no capacity" in partly.text
     assert "busiest link gpu" in partly.text or "busiest link sw0 -> gpu" in partly.text
+
+
+def below_a_processor(latency: float | None) -> Topology:
+    """Four GPUs at one processor, which routes between them too."""
+    nodes = [Node("socket0", NodeKind.SOCKET), *(Node(f"gpu{g}", NodeKind.GPU) for g in range(4))]
+    ends = [pair for g in range(4) for pair in ((f"gpu{g}", "socket0"), ("socket0", f"gpu{g}"))]
+    return Topology(tuple(nodes), tuple(Link(*pair, LinkKind.PCIE, latency_us=latency) for pair in ends))
+
+
+def test_a_forecast_takes_the_models_latencies_where_the_topology_has_none() -> None:
+    """Two links of 0.15 us; a measured cell gets none of it, since priors are no bound."""
+    push, bare = one_stage(Call(1024, 4), Move.PUSH), below_a_processor(None)
+    told = floor(push, bare, Fabric.PCIE, Mode.GRAPH, known=priors())
+    assert told.us == pytest.approx(0.5 + 2 * priors()["latency.pcie"].value)
+    assert "8 of 8 links have no latency and take the model's" in told.text
+    assert floor(push, bare, Fabric.PCIE, Mode.GRAPH).us == 0.5
+    known = floor(push, below_a_processor(0.4), Fabric.PCIE, Mode.GRAPH, known=priors())
+    assert known.us == pytest.approx(0.5 + 0.8)
+
+
+def test_staging_has_both_ways_and_the_memory_in_its_floor() -> None:
+    """The request may be on its way before the data are there, so it is not in the floor."""
+    ways, load = below_a_processor(0.4), 2 * priors()["latency.memory"].value
+    hops = ring(Call(16, 4))
+    staged = floor(through_host(hops), ways, Fabric.PCIE, Mode.GRAPH, known=priors())
+    assert staged.us == pytest.approx(0.5 + 6 * (0.4 + load + 0.4))
+    assert staged.us > floor(hops, ways, Fabric.PCIE, Mode.GRAPH, known=priors()).us
 
 
 def test_what_the_topology_cannot_answer_is_left_out_with_a_reason() -> None:

@@ -156,6 +156,7 @@ class WorkerGroup:
         self._server = server
         self._count = count
         self._shared_before = leftovers.snapshot()
+        self._shared: set[str] = set()
         self._channels: list[Channel] = []
         self._pids: list[int] = []
         full = {**spec, "folder": str(self.folder)}
@@ -205,16 +206,22 @@ class WorkerGroup:
 
         Their exchanges are served meanwhile: ranks that share memory of a GPU meet before they free it.
         """
+        self.look()
         self._broadcast({"op": "close"})
         _Conversation(self, timeout_s).see_off()
         self.kill()
+
+    def look(self) -> None:
+        """Note what shared memory the workers hold now: of one that dies by itself the last look counts."""
+        self._shared |= leftovers.held_by(pid for pid in self._pids if self._server.exit_code(pid, 0.0) is None)
 
     def running(self) -> bool:
         """Whether a worker has not ended yet."""
         return any(self._server.exit_code(pid, 0.0) is None for pid in self._pids)
 
     def kill(self) -> None:
-        """End the workers at once and remove the group's folder."""
+        """End the workers at once, remove the group's folder and the shared memory that they left."""
+        self.look()
         for pid in self._pids:
             # reaped pids may belong to others by now
             if self._server.exit_code(pid, 0.0) is None:
@@ -224,8 +231,7 @@ class WorkerGroup:
             self._server.exit_code(pid)
         for channel in self._channels:
             channel.close()
-        if self._pids:
-            leftovers.remove(self._shared_before)
+        leftovers.remove(self._shared_before, self._shared)
         self._channels, self._pids = [], []
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -280,7 +286,10 @@ class _Conversation:
 
     def _heed(self, rank: int, message: dict[str, Any]) -> None:
         if "phase" in message:
+            opened = self._phase[rank] in _OPENING
             self._phase[rank] = str(message["phase"])
+            if opened and not _OPENING & set(self._phase):
+                self._group.look()
             if self._opening and not _OPENING & set(self._phase):
                 self._opening = False
                 self._deadline = min(self._deadline, time.monotonic() + self._limit_s)

@@ -85,13 +85,15 @@ def test_nothing_is_left(swept: dict[str, dict[str, Any]]) -> None:
 
 
 def test_shared_memory_of_others_stays(tmp_path: Path) -> None:
-    """Files that were there, that are open or mapped, or that have a name of their own."""
-    (tmp_path / "psm_before").write_bytes(b"0")
+    """Files that were there, that somebody has open, or that no worker was seen to hold."""
+    (tmp_path / "before").write_bytes(b"0")
     before = leftovers.snapshot(tmp_path)
-    for name in ("psm_left", "nccl-left", "weights.bin", "psm_open"):
+    for name in ("left", "weights.bin", "open"):
         (tmp_path / name).write_bytes(b"0")
-    (tmp_path / "psm_link").symlink_to(tmp_path / "weights.bin")
-    with (tmp_path / "psm_open").open("rb"):
-        assert leftovers.remove(before, tmp_path) == ["nccl-left", "psm_left"]
-    assert {path.name for path in tmp_path.iterdir()} == {"psm_before", "weights.bin", "psm_open", "psm_link"}
-    assert leftovers.remove(before, tmp_path / "missing") == []
+    (tmp_path / "link").symlink_to(tmp_path / "weights.bin")
+    with (tmp_path / "open").open("rb"):
+        assert leftovers.held_by([os.getpid()], tmp_path) == {"open"}
+        assert leftovers.remove(before, {"before", "left", "open", "link", "gone"}, tmp_path) == ["left"]
+    assert {path.name for path in tmp_path.iterdir()} == {"before", "weights.bin", "open", "link"}
+    assert leftovers.remove(before, {"left"}, tmp_path / "missing") == []
+    assert leftovers.held_by([2**22 + 1], tmp_path) == set()

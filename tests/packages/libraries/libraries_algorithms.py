@@ -1,5 +1,6 @@
 """Libraries as algorithms on processors: the real runners above the stand-ins, one fault each."""
 
+import mmap
 import os
 import time
 from dataclasses import replace
@@ -11,6 +12,8 @@ from collbench.algorithms.flashinfer_library_runner import Fusion, VllmKernels
 from collbench.algorithms.library_build import Request
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Collective, Mode, Support
+
+MAPPED: list[mmap.mmap] = []
 
 
 class Endless(Fusion):
@@ -26,7 +29,9 @@ class Leaves(Fusion):
     def _open(self, torch: Any) -> None:
         super()._open(torch)
         for name in ("psm_", "nccl-"):
-            Path(f"/dev/shm/{name}{os.environ['COLLBENCH_MARK']}{os.getpid()}").write_bytes(b"0" * 4096)
+            with Path(f"/dev/shm/{name}{os.environ['COLLBENCH_MARK']}{os.getpid()}").open("w+b") as file:
+                file.truncate(4096)
+                MAPPED.append(mmap.mmap(file.fileno(), 4096))
 
 
 class LeavesAndHangs(Leaves):

@@ -10,10 +10,11 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from collbench import __version__, commands
-from collbench.errors import CollbenchError, InvalidError
+from collbench.errors import CollbenchError, InvalidError, one_line
+from collbench.parser import Parser
 
 __all__ = ["build_parser", "main"]
 
@@ -70,33 +71,9 @@ def _stdout_errors() -> Iterator[None]:
         raise _StdoutError(error.strerror or str(error)) from error
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Prints `-b, --begin SIZE` on every Python; before 3.13 argparse repeats the metavar behind each name."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if not action.option_strings or action.nargs == 0:
-            return super()._format_action_invocation(action)
-        names = ", ".join(action.option_strings)
-        return f"{names} {self._format_args(action, self._get_default_metavar_for_optional(action))}"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, takes no abbreviations (a new option would break them), knows `--debug`."""
-
-    def __init__(self, **settings: object) -> None:
-        settings = {"formatter_class": _Formatter, "allow_abbrev": False} | settings
-        super().__init__(**settings)  # type: ignore[arg-type]  # add_parser() passes on whatever argparse takes
-        self.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-        )
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"collbench: {_one_line(message)}; see {self.prog} --help\n")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The parser with every command that exists; a parsed call carries the command's function as `run`."""
-    parser = _Parser(prog="collbench", description=importlib.import_module("collbench").__doc__)
+    parser = Parser(prog="collbench", description=importlib.import_module("collbench").__doc__)
     parser.add_argument("--version", action="version", version=f"collbench {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", title="commands", dest="command", required=True)
     for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
@@ -133,7 +110,7 @@ def _run(words: list[str]) -> int:
     except Exception as error:
         if "--debug" in words:
             raise
-        sys.stderr.write(f"collbench: {_one_line(_explain(error))}\n")
+        sys.stderr.write(f"collbench: {one_line(_explain(error))}\n")
         if isinstance(error, _StdoutError) and sys.stdout is not None:
             _drop_stdout()
         return error.exit_code if isinstance(error, CollbenchError) else InvalidError.exit_code
@@ -175,17 +152,12 @@ def _failed_import(error: Exception) -> str:
     return ""
 
 
-def _one_line(text: str) -> str:
-    """Text without line breaks and control characters: it may quote a file that somebody else wrote."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
     line: str | None = None,
 ) -> None:  # fmt: skip
     del category, filename, lineno, line
-    (file or sys.stderr).write(f"collbench: warning: {_one_line(str(message))}\n")
+    (file or sys.stderr).write(f"collbench: warning: {one_line(str(message))}\n")
 
 
 def _drop_stdout() -> None:

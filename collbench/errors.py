@@ -1,6 +1,8 @@
 """Errors that a user sees: one line that says what was wrong, where, and what to do."""
 
-__all__ = ["CollbenchError", "InvalidError", "UsageError"]
+from collections.abc import Iterable
+
+__all__ = ["CollbenchError", "InvalidError", "UsageError", "nearest", "one_line"]
 
 
 class CollbenchError(Exception):
@@ -22,3 +24,16 @@ class InvalidError(CollbenchError):
     """Data that cannot be used or compared: a damaged run, a newer schema, a machine in use. Exit 3."""
 
     exit_code = 3
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and control characters: it may quote a file that somebody else wrote."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that somebody who wrote `word` most likely meant; empty if none is like it."""
+    import difflib
+
+    found = difflib.get_close_matches(word, list(known), 1)
+    return found[0] if found else ""

@@ -12,15 +12,17 @@ import pytest
 
 from collbench import cli
 from collbench.errors import CollbenchError, InvalidError, UsageError
+from collbench.parser import Parser
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
+GRPAH = "argument --mode: invalid choice: 'grpah' (choose from graph, eager)"
 
 
 def parser_that_runs(action: Callable[[argparse.Namespace], int]) -> Callable[[], argparse.ArgumentParser]:
     """A `build_parser` with one command `try`, which does this."""
 
     def build() -> argparse.ArgumentParser:
-        parser = cli._Parser(prog="collbench")
+        parser = Parser(prog="collbench")
         parser.add_subparsers(dest="command", required=True).add_parser("try").set_defaults(run=action)
         return parser
 
@@ -97,6 +99,43 @@ def test_a_wrong_call_is_one_line_and_code_2(words: tuple[str, ...], collbench: 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("collbench: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("swep", "no command 'swep': did you mean sweep? See collbench --help"),
+        ("sweep --nprocs 2", "no option --nprocs: did you mean --nproc? See collbench sweep --help"),
+        ("predict --topolgy=x", "no option --topolgy: did you mean --topology? See collbench predict --help"),
+        ("topo --svg", "no option --svg: did you mean --format svg? See collbench topo --help"),
+        ("topo --xyzzy", "no option --xyzzy; see collbench topo --help"),
+        ("sweep -x 3", "no option -x; see collbench sweep --help"),
+        (
+            "predict box.toml",
+            "unexpected word 'box.toml': did you mean --topology box.toml? See collbench predict --help",
+        ),
+        ("compare a b c", "unexpected word 'c'; see collbench compare --help"),
+        ("predict --mode grpah", f"{GRPAH}: did you mean graph? See collbench predict --help"),
+        ("sweep --launches x", "argument --launches: expected a whole number, not 'x'; see collbench sweep --help"),
+        ("gate --alpha x", "argument --alpha: expected a number, not 'x'; see collbench gate --help"),
+    ],
+)
+def test_a_wrong_word_names_what_was_meant_and_the_commands_own_help(
+    words: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words.split())
+    assert (stop.value.code, capsys.readouterr()) == (2, ("", f"collbench: {line}\n"))
+
+
+def test_what_torchrun_starts_reads_words_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    from collbench import sweep
+
+    with pytest.raises(SystemExit):
+        sweep.main(["--nprocs", "2"])
+    assert capsys.readouterr().err == (
+        "collbench: no option --nprocs: did you mean --nproc? See collbench.sweep --help\n"
+    )
 
 
 def test_version(collbench: Shell) -> None:

@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("doctor", "workload", "tune", "testing"),
     ("gate",),
     ("report",),
-    ("sweep_options",),
+    ("parser", "sweep_options"),
     ("sweep", "pytest_plugin"),
     ("commands",),
     ("cli",),

@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("advise: give a run folder, or --topology FILE for the model")
     if args.run_folder is not None and args.nproc:
         raise UsageError("--nproc goes with --topology: a run has its ranks")
+    _refuse_machine(args.run_folder)
     path = find(args.workload)
     workload = load(path)
     baseline = load(find(workload.speculation.baseline, path.parent)) if workload.speculation else None
@@ -71,6 +72,14 @@ def run(args: argparse.Namespace) -> int:
         _print_settings(advice)
         _print_rest(advice)
     return 0
+
+
+def _refuse_machine(path: Path | None) -> None:
+    from collbench.errors import UsageError
+    from collbench.topology import catalog
+
+    if path is not None and not path.is_dir() and (path.is_file() or path.name in catalog.names()):
+        raise UsageError(f"{path} is no run folder: did you mean --topology {path}?")
 
 
 def _list() -> int:

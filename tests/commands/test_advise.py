@@ -166,3 +166,11 @@ def test_runs_that_cannot_be_used(collbench: Shell, tmp_path: Path) -> None:
         done = collbench("advise", str(made[name].path))
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1), done.stderr
         assert told in done.stderr
+
+
+@pytest.mark.parametrize("name", ["box.toml", "nvswitch-8gpu"])
+def test_a_machine_in_the_place_of_a_run_names_the_option(name: str, collbench: Shell, tmp_path: Path) -> None:
+    (tmp_path / "box.toml").write_text("", encoding="utf-8")
+    done = collbench("advise", name)
+    said = f"collbench: {name} is no run folder: did you mean --topology {name}?\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

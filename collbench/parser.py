@@ -1,0 +1,95 @@
+"""How a call is read: what is wrong is said in one line, which names the option or the command that was meant."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from collbench.errors import nearest, one_line
+
+__all__ = ["Parser"]
+
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+_FILES = (".toml", ".json")
+"""Ends of the names of machine files."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Prints `-b, --begin SIZE` on every Python; before 3.13 argparse repeats the metavar behind each name."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        names = ", ".join(action.option_strings)
+        return f"{names} {self._format_args(action, self._get_default_metavar_for_optional(action))}"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, takes no abbreviations (a new option would break them), knows `--debug`.
+
+    A command refuses the words that it does not know itself: argparse leaves them to the parser above it, which can
+    point to its own `--help` only.
+    """
+
+    def __init__(self, **settings: object) -> None:
+        settings = {"formatter_class": _Formatter, "allow_abbrev": False} | settings
+        super().__init__(**settings)  # type: ignore[arg-type]  # add_parser() passes on whatever argparse takes
+        self.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+        )
+
+    def parse_known_args(  # type: ignore[override]  # argparse's overloads say the same
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Read the call; there are no unknown words in what comes back."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(self._unknown(rest))
+        return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2, and with the message in one line."""
+        text = one_line(message)
+        see = f"see {self.prog} --help"
+        self.exit(2, f"collbench: {text} {see.capitalize()}\n" if text.endswith("?") else f"collbench: {text}; {see}\n")
+
+    def _unknown(self, words: Sequence[str]) -> str:
+        word = next((word for word in words if word.startswith("-")), words[0])
+        meant = self._option_meant(word) if word.startswith("-") else self._file_option(word)
+        told = f"no option {word.partition('=')[0]}" if word.startswith("-") else f"unexpected word {word!r}"
+        return f"{told}: did you mean {meant}?" if meant else told
+
+    def _option_meant(self, word: str) -> str:
+        """The option with a name like this, or the one that has it among its values; empty if there is none."""
+        name = word.partition("=")[0].strip("-")
+        names = {text.lstrip("-"): text for action in self._actions for text in action.option_strings}
+        for action in self._actions:
+            if action.option_strings and name in (action.choices or ()):
+                return f"{action.option_strings[-1]} {name}"
+        return names.get(nearest(name, names), "")
+
+    def _file_option(self, word: str) -> str:
+        """`--topology WORD` where a machine is given by that option, and the word can only be a machine."""
+        takes_words = any(not action.option_strings for action in self._actions)
+        known = any("--topology" in action.option_strings for action in self._actions)
+        return f"--topology {word}" if known and (word.endswith(_FILES) or not takes_words) else ""
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - argparse's signature
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            if action.type not in _NUMBERS:
+                raise
+            told = f"expected {_NUMBERS[action.type]}, not {arg_string!r}"
+            raise argparse.ArgumentError(action, told) from None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 - argparse's signature
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        meant = nearest(str(value), known)
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no public name for it
+            told = f"no command {value!r}: "
+            told += f"did you mean {meant}?" if meant else f"choose from {', '.join(known)}"
+            raise argparse.ArgumentError(None, told)
+        told = f"invalid choice: {value!r} (choose from {', '.join(known)})"
+        raise argparse.ArgumentError(action, f"{told}: did you mean {meant}?" if meant else told)

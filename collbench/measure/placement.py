@@ -1,34 +1,30 @@
 """Which rank runs on which device."""
 
+import os
+from functools import cache
+
 from collbench.errors import UsageError
+from collbench.measure import gpu_processes
 from collbench.topology.machine import Machine
 
 __all__ = ["devices", "gpu_count", "refuse_too_many"]
 
 
 def gpu_count() -> int:
-    """CUDA devices that this process may use, by NVML and CUDA_VISIBLE_DEVICES; 0 without a driver. Touches no GPU."""
-    import os
+    """CUDA devices that this process may use, by NVML and CUDA_VISIBLE_DEVICES; 0 without a driver. Touches no GPU.
 
+    Raises:
+        InvalidError: the driver hangs or gives no answer that can be.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([word for word in visible.split(",") if word.strip() and word.strip() != "-1"])
-    return _nvml_count()
+    return _gpus_of_host()
 
 
-def _nvml_count() -> int:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return 0
-    try:
-        return int(pynvml.nvmlDeviceGetCount())
-    except pynvml.NVMLError:
-        return 0
-    finally:
-        pynvml.nvmlShutdown()
+@cache
+def _gpus_of_host() -> int:
+    return len(gpu_processes.ask())
 
 
 def refuse_too_many(local_ranks: int, gpus: int, *, share: bool) -> None:

@@ -1,6 +1,5 @@
 """Several ranks on one GPU: the MPS daemon that lets their kernels run together, and whether those kernels fit."""
 
-import importlib
 import os
 import select
 import shutil
@@ -8,14 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from collbench.algorithms.base import Runner
 from collbench.errors import InvalidError
-from collbench.measure import mps_guardian
+from collbench.measure import gpu_processes, mps_guardian
+from collbench.measure.gpu_processes import GpuProcesses
 
 __all__ = ["MpsServer", "busy_gpus", "co_resident", "not_resident"]
 
@@ -161,40 +161,25 @@ def not_resident(runner: Runner, ranks_on_gpu: int) -> str:
     return co_resident(runner.blocks, runner.threads, ranks_on_gpu, count, int(getattr(runner, "blocks_per_sm", 0)))
 
 
-def busy_gpus(nvml: Any = None) -> str:  # noqa: ANN401 - the module pynvml, or a test's
+def busy_gpus(gpus: Iterable[GpuProcesses] | None = None) -> str:
     """Which visible GPUs have compute processes of others on them; empty if none, or if NVML cannot tell.
 
-    This process, its callers and what it started are our own.
+    This process, its callers and what it started are our own. `gpus` replaces the question to NVML.
+
+    Raises:
+        InvalidError: the driver hangs or gives no answer that can be.
     """
-    if nvml is None:
-        nvml = importlib.import_module("pynvml")
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return ""
-    try:
-        found = [text for index in range(nvml.nvmlDeviceGetCount()) if (text := _users_of(nvml, index))]
-    except nvml.NVMLError:
-        return ""
-    finally:
-        nvml.nvmlShutdown()
-    return "; ".join(found)
+    found = (_users_of(gpu) for gpu in (gpu_processes.ask() if gpus is None else gpus))
+    return "; ".join(text for text in found if text)
 
 
-def _users_of(nvml: Any, index: int) -> str:  # noqa: ANN401 - see busy_gpus
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    if not _visible(index, str(nvml.nvmlDeviceGetUUID(handle))):
-        return ""
-    try:
-        users = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except nvml.NVMLError:
-        return ""
-    others = sorted({int(user.pid) for user in users if not _ours(int(user.pid))})
+def _users_of(gpu: GpuProcesses) -> str:
+    others = [pid for pid in gpu.pids if not _ours(pid)] if _visible(gpu.index, gpu.uuid) else []
     if not others:
         return ""
     named = ", ".join(f"{pid}{_name(pid)}" for pid in others[:4])
     more = f" and {len(others) - 4} more" if others[4:] else ""
-    return f"GPU {index} is in use by process {named}{more}"
+    return f"GPU {gpu.index} is in use by process {named}{more}"
 
 
 def _visible(index: int, uuid: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from collbench.errors import InvalidError
+from collbench.measure.gpu_processes import query
 from collbench.measure.shared_gpu import MpsServer, busy_gpus, co_resident
 
 
@@ -171,13 +172,13 @@ class FakeNvml:
 def test_other_processes_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others are named with GPU and program; our own, hidden GPUs and an NVML that cannot tell are not busy."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert busy_gpus(FakeNvml([1, os.getpid()])).startswith("GPU 0 is in use by process 1 (")
-    assert busy_gpus(FakeNvml([os.getpid()])) == ""
-    assert busy_gpus(FakeNvml([1], broken=True)) == ""
+    assert busy_gpus(query(FakeNvml([1, os.getpid()]))).startswith("GPU 0 is in use by process 1 (")
+    assert busy_gpus(query(FakeNvml([os.getpid()]))) == ""
+    assert busy_gpus(query(FakeNvml([1], broken=True))) == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert busy_gpus(FakeNvml([1])) == ""
+    assert busy_gpus(query(FakeNvml([1]))) == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0")
-    assert "GPU 0" in busy_gpus(FakeNvml([1]))
+    assert "GPU 0" in busy_gpus(query(FakeNvml([1])))
 
 
 def test_a_grandchild_is_our_own_and_an_orphan_of_the_same_session_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,12 +188,12 @@ def test_a_grandchild_is_our_own_and_an_orphan_of_the_same_session_is_not(monkey
         assert shell.stdout is not None
         grandchild = int(shell.stdout.readline())
         try:
-            assert busy_gpus(FakeNvml([shell.pid, grandchild])) == ""
+            assert busy_gpus(query(FakeNvml([shell.pid, grandchild]))) == ""
             shell.kill()
             shell.wait()
             _until_orphaned(grandchild, shell.pid)
             assert os.getsid(grandchild) == os.getsid(0)
-            assert f"process {grandchild} (sleep)" in busy_gpus(FakeNvml([grandchild]))
+            assert f"process {grandchild} (sleep)" in busy_gpus(query(FakeNvml([grandchild])))
         finally:
             shell.kill()
             os.kill(grandchild, signal.SIGKILL)

@@ -19,7 +19,11 @@ from collbench.algorithms.cuda.tuning import Launch
 from collbench.algorithms.vllm import RANKS
 from collbench.results.records import Call
 
-PEERS = [a for a in registry().values() if a.family in {"vllm", "flashinfer"}]
+PEERS = [
+    a
+    for a in registry().values()
+    if a.runner.startswith((f"{flashinfer_runner.__name__}:", f"{vllm_runner.__name__}:"))
+]
 
 
 @given(st.integers(0, 1 << 20), st.sampled_from([0, 64]), st.integers(16, 1 << 20), st.integers(1, 122))

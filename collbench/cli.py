@@ -9,12 +9,12 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from collbench import __version__, commands
 from collbench.errors import CollbenchError, InvalidError, one_line
 from collbench.parser import Parser
+from collbench.streams import forgiving_stderr
 
 __all__ = ["build_parser", "main"]
 
@@ -92,9 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: from argparse, code 0 behind `--help` and `--version`, 2 where the call cannot be read.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if sys.stderr is None:  # closed by the caller: an exit code is all that is left to say
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
-    with warnings.catch_warnings():
+    with forgiving_stderr(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
         return _run(words)
 

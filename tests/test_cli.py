@@ -172,6 +172,21 @@ def test_a_stdout_that_is_full_or_closed_is_one_line(words: str, root: Path, tmp
         assert (done.returncode, done.stderr.decode()) == (3, f"collbench: stdout cannot be written: {reason}\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-", "2> >(exec 0<&-)"])
+def test_a_stderr_that_cannot_be_written_keeps_code_and_table(stderr: str, root: Path, tmp_path: Path) -> None:
+    """1 would say "regression"; the table is whole, whatever was to be said before it."""
+    (tmp_path / "lines.py").write_text(
+        "import sys\nfrom collbench import cli\nfrom collbench.streams import forgiving_stderr\n"
+        "with forgiving_stderr():\n    [print('note', file=sys.stderr, flush=True) for _ in range(9999)]\n"
+        "    print('table')\nsys.exit(cli.main(['topo', '--from', 'nope']))\n",
+        encoding="utf-8",
+    )
+    shell = f"PYTHONPATH={root} exec {sys.executable} {tmp_path / 'lines.py'} {stderr}"
+    done = subprocess.run(["bash", "-c", shell], cwd=root, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, b"table\n", b"")
+
+
 def test_a_library_that_fails_to_import_is_named(root: Path, tmp_path: Path) -> None:
     (tmp_path / "networkx.py").write_text("raise RuntimeError('shadow')\n", encoding="utf-8")
     env = os.environ | {"PYTHONPATH": str(tmp_path)}

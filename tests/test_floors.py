@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("doctor", "workload", "tune", "testing"),
     ("gate",),
     ("report",),
-    ("parser", "sweep_options"),
+    ("parser", "streams", "sweep_options"),
     ("sweep", "pytest_plugin"),
     ("commands",),
     ("cli",),

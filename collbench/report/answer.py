@@ -4,21 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from collbench.report.series import LEAST_LAUNCHES, Panel, Point, Series
+from collbench.report.series import LEAST_LAUNCHES, TIE, Panel, Point, Series
 from collbench.results.records import Fabric
 from collbench.units import format_bytes, format_us
 
 __all__ = ["TIE", "Lead", "cautions", "finding", "headline", "leaders", "leads", "rank", "tie_rule"]
 
-TIE = 1.05
-"""Ratio of medians below which two algorithms of a run without intervals are called tied: launches of the same binary
-were seen to differ by 1 % (2 pinned ranks) to 15 % (8 ranks on 2 cores)."""
+_MOST_SPANS, _MOST_NAMES = 4, 3
+_FACTOR = 2.0
+"""From here on a ratio is told as a factor."""
 
-_MOST_SPANS = 4
 _SHARED = {
     Fabric.HOST: "CPU ranks share the memory of the host",
     Fabric.SHARED_GPU: "several ranks share one GPU",
 }
+_CROWDED = (
+    "two launches of one algorithm can differ ten-fold. Which one is fastest here says nothing of a machine with a "
+    "thread or a GPU for each rank; fewer ranks (--nproc) and more launches (--launches 5) say more."
+)
 _RANKED = {("graph", "chained"): 0, ("graph", "isolated"): 1, ("eager", "chained"): 2, ("eager", "isolated"): 3}
 
 
@@ -43,7 +46,7 @@ def leads(panel: Panel) -> list[Lead]:
         if not ranked:
             continue
         (best, point), *others = ranked
-        ties = tuple(one.name for one, other in others if _tied(point, other))
+        ties = tuple(one.name for one, other in others if _tied(point, other, panel.tie))
         behind = next(
             ((one.name, other.p50_us / point.p50_us) for one, other in others if one.name not in ties), ("", 1.0)
         )
@@ -60,16 +63,22 @@ def leaders(found: Sequence[Lead]) -> list[str]:
     return names
 
 
-def _tied(best: Point, other: Point) -> bool:
-    ours, theirs = best.spread.interval_us, other.spread.interval_us
-    if ours is not None and theirs is not None:
-        return ours[1] >= theirs[0]
-    return other.p50_us < TIE * best.p50_us
+def _tied(best: Point, other: Point, tie: float) -> bool:
+    ours, theirs = best.spread, other.spread
+    if ours.interval_us is not None and theirs.interval_us is not None:
+        return ours.interval_us[1] >= theirs.interval_us[0]
+    if other.p50_us < tie * best.p50_us:
+        return True
+    return bool({*best.flags, *other.flags} & {"noisy"}) and ours.high_us >= theirs.low_us
 
 
-def tie_rule(launches: int) -> str:
+def tie_rule(launches: int, tie: float = TIE) -> str:
     """What counts as a tie in this run, for readers."""
-    how = "their intervals overlap" if launches >= LEAST_LAUNCHES else f"medians are within {100 * (TIE - 1):.0f} %"
+    if launches >= LEAST_LAUNCHES:
+        how = "their intervals overlap"
+    else:
+        within = f"{100 * (tie - 1):.0f} %" if tie < _FACTOR else f"a factor of {tie:.0f}"
+        how = f"medians are within {within}, or one is noisy and the middle halves of their iterations overlap"
     return f"Tied: {how}. In the sentences above a leader stays while another one is only tied with it."
 
 
@@ -84,61 +93,94 @@ def rank(panel: Panel) -> int:
 
 
 def finding(panel: Panel, *, times: bool = True) -> str:
-    """One sentence, such as: a is fastest up to 4K (5.1 to 6.0 us), b from 14K (9.3 to 60 us); and what is tied."""
-    found = leads(panel)
-    tied = sum(bool(lead.ties) for lead in found)
-    if not tied:
-        return f"{_found(panel, times=times)}."
-    where = "at every size" if tied == len(found) else f"at {tied} of {len(found)} sizes"
-    return f"{_found(panel, times=times)}; tied with another one {where}."
+    """One sentence, such as: a is fastest up to 4K (5.1 to 6.0 us), b from 14K (9.3 to 60 us); and what is tied.
 
-
-def _found(panel: Panel, *, times: bool) -> str:
+    Nobody is called the fastest where all sizes of a span are ties.
+    """
     spans = _spans(panel)
-    told = [f" ({_times(span)})" if times else "" for span in spans]
     if not spans:
-        return "No value is above its floor, so nothing can be said"
+        return "No value is above its floor, so nothing can be said."
+    told = [f" ({_times(span)})" if times else "" for span in spans]
     if len(panel.series) == 1:
-        return f"Only {panel.series[0].name} ran{told[0]}"
-    if len(spans) == 1:
-        return f"{spans[0].name} is fastest at every size{told[0]}"
+        return f"Only {panel.series[0].name} ran{told[0]}."
+    if all(span.open for span in spans):
+        return _undecided(spans, times=times)
     if len(spans) > _MOST_SPANS:
-        return _counted(spans)
-    parts = [f"{span.name} {_where(span, i, len(spans))}{told[i]}" for i, span in enumerate(spans)]
-    return ", ".join(parts).replace(spans[0].name, f"{spans[0].name} is fastest", 1)
+        return f"{_counted(spans)}."
+    where = [_where(span, i, len(spans)) for i, span in enumerate(spans)]
+    clear = [f"{span.name} {where[i]}{told[i]}" for i, span in enumerate(spans) if not span.open]
+    first = next(span.name for span in spans if not span.open)
+    text = ", ".join(clear).replace(first, f"{first} is fastest", 1)
+    tied = [f"{where[i]} {_listed(span.names)} are tied{told[i]}" for i, span in enumerate(spans) if span.open]
+    return "; ".join([text, *tied, *_some_ties(spans)]) + "."
+
+
+def _undecided(spans: Sequence["_Span"], *, times: bool) -> str:
+    names = list(dict.fromkeys(name for span in spans for name in span.names))
+    low, high = (pick(p.p50_us for span in spans for p in span.points) for pick in (min, max))
+    told = format_us(low) if format_us(low) == format_us(high) else f"{format_us(low)} to {format_us(high)}"
+    return f"No fastest can be told at any size: {_listed(names)} are tied{f' ({told} us)' if times else ''}."
+
+
+def _some_ties(spans: Sequence["_Span"]) -> list[str]:
+    """Single ties within spans that are not all ties."""
+    tied = sum(len(span.ties) for span in spans if not span.open)
+    total = sum(len(span.points) for span in spans)
+    return [f"tied with another one at {tied} of {total} sizes"] if tied else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a and b`, `a, b and c`, `a, b, c and 2 more`."""
+    more = len(names) - _MOST_NAMES
+    *first, last = names if more <= 0 else [*names[:_MOST_NAMES], f"{more} more"]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
+    """Neighbouring sizes with one leader; `ties` are the sizes at which another one is tied with the fastest.
+
+    `names` are the leader's and those of all that are tied there.
+    """
+
     name: str
     points: tuple[Point, ...]
+    ties: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @property
+    def open(self) -> bool:
+        """All of it is a tie."""
+        return len(self.ties) == len(self.points)
 
 
 def _spans(panel: Panel) -> list[_Span]:
-    """Neighbouring sizes with one leader."""
     found = leads(panel)
-    names = leaders(found)
     curves = {one.name: one for one in panel.series}
-    pairs = [(name, curves[name].at(lead.bytes)) for name, lead in zip(names, found, strict=True)]
-    grouped = [
-        (name, [point for _, point in group if point]) for name, group in groupby(pairs, key=lambda pair: pair[0])
-    ]
-    return [_Span(name, tuple(points)) for name, points in grouped]
+    spans = []
+    for name, group in groupby(zip(leaders(found), found, strict=True), key=lambda pair: pair[0]):
+        some = [lead for _, lead in group]
+        points = tuple(point for lead in some if (point := curves[name].at(lead.bytes)))
+        names = dict.fromkeys([name, *(tie for lead in some if lead.ties for tie in (lead.best.name, *lead.ties))])
+        spans.append(_Span(name, points, tuple(lead.bytes for lead in some if lead.ties), tuple(names)))
+    return spans
 
 
 def _counted(spans: Sequence[_Span]) -> str:
     counts: dict[str, int] = {}
     for span in spans:
-        counts[span.name] = counts.get(span.name, 0) + len(span.points)
-    listed = sorted(counts.items(), key=lambda item: -item[1])[:_MOST_SPANS]
-    total = sum(counts.values())
-    return (
-        f"The fastest changes from size to size: {', '.join(f'{name} at {n}' for name, n in listed)} of {total} sizes"
-    )
+        counts[span.name] = counts.get(span.name, 0) + len(span.points) - len(span.ties)
+    listed = sorted(((name, n) for name, n in counts.items() if n), key=lambda item: -item[1])[:_MOST_SPANS]
+    total, tied = sum(len(span.points) for span in spans), sum(len(span.ties) for span in spans)
+    told = ", ".join(f"{name} at {n}" for name, n in listed)
+    more = f"; at {tied} the first ones are tied" if tied else ""
+    return f"The fastest changes from size to size: {told} of {total} sizes{more}"
 
 
 def _where(span: _Span, index: int, count: int) -> str:
     first, last = format_bytes(span.points[0].bytes), format_bytes(span.points[-1].bytes)
+    if count == 1:
+        return "at every size"
     if index == 0:
         return f"up to {last}"
     if index == count - 1:
@@ -151,9 +193,12 @@ def _times(span: _Span) -> str:
     return f"{first} us" if first == last else f"{first} to {last} us"
 
 
-def cautions(fabric: Fabric, launches: int, noisy: int, ok: int, *, finished: bool) -> list[str]:
-    """What the numbers do not say; `launches` is the least that any `ok` cell has, 0 where none is ok."""
-    found = []
+def cautions(fabric: Fabric, launches: int, noisy: int, ok: int, *, finished: bool, crowding: str = "") -> list[str]:
+    """What the numbers do not say; `launches` is the least that any `ok` cell has, 0 where none is ok.
+
+    `crowding` says that ranks took turns on too few hardware threads.
+    """
+    found = [f"{crowding}, so times are mostly waiting: {_CROWDED}"] if crowding else []
     if fabric in _SHARED:
         found.append(
             f"Fabric {fabric}: {_SHARED[fabric]}. It shows launch, synchronisation and protocol cost, "

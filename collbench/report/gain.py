@@ -47,11 +47,11 @@ def usual(panel: Panel) -> Series | None:
 
 
 def gains(panel: Panel, leads: Sequence[Lead]) -> dict[int, Gain]:
-    """By size, where the usual algorithm has a time and is not itself the fastest."""
+    """By size, where the usual algorithm has a time, and is neither the fastest itself nor tied with it."""
     other = usual(panel)
     if other is None:
         return {}
-    found = {lead.bytes: gain(lead, other) for lead in leads if lead.best is not other}
+    found = {lead.bytes: gain(lead, other) for lead in leads if lead.best is not other and other.name not in lead.ties}
     return {size: one for size, one in found.items() if one is not None}
 
 
@@ -78,20 +78,27 @@ def _interval(best: Point, other: Point) -> tuple[float, float] | None:
     return math.exp(float(span.low)), math.exp(float(span.high))
 
 
-def sentence(panel: Panel, leads: Sequence[Lead], fabric: Fabric) -> str:
-    """What a manager reads, at the size nearest to a decode step's."""
+def sentence(panel: Panel, leads: Sequence[Lead], fabric: Fabric, crowding: str = "") -> str:
+    """What a manager reads, at the size nearest to a decode step's.
+
+    `crowding` says that ranks took turns on too few hardware threads: then the gain is one of this machine only.
+    """
     other = usual(panel)
     if other is None:
         return "" if fabric is Fabric.HOST else "NCCL was not measured in this mode, so there is no gain to tell."
     found = gains(panel, leads)
     if not found:
-        return f"{other.name} is the fastest itself wherever it was measured: there is nothing to gain over it."
+        tied = any(other.name in lead.ties for lead in leads)
+        how = "the fastest itself, or tied with it," if tied else "the fastest itself"
+        return f"{other.name} is {how} wherever it was measured: there is nothing to gain over it."
     size = min(found, key=lambda size: abs(math.log(size / DECODE_BYTES)))
     one = found[size]
     times = f"{format_us(one.best_us)} us and {one.other} {format_us(one.other_us)} us"
     text = f"At {format_bytes(size)} {one.best} takes {times}: {one.words.replace('x', ' times as fast', 1)}"
+    alone = f". {crowding}, which costs each of them differently: no such gain is to be expected elsewhere."
+    ending = alone if crowding else "."
     if len(found) == 1:
-        return f"{text}."
+        return f"{text}{ending}"
     least, most = min(found.values(), key=lambda g: g.ratio), max(found.values(), key=lambda g: g.ratio)
     ends = [f"{format_us(one.ratio)}x at {format_bytes(one.bytes)}" for one in (least, most)]
-    return f"{text}; over all sizes {' to '.join(ends)}."
+    return f"{text}; over all sizes {' to '.join(ends)}{ending}"

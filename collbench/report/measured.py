@@ -13,9 +13,10 @@ from collbench.report.latency import latency_figure
 from collbench.report.launch_figure import launch_figure
 from collbench.report.predicted import Predicted
 from collbench.report.reasons import reasons
-from collbench.report.series import Panel, panels, spreads
+from collbench.report.series import CROWDED_TIE, TIE, Panel, panels, spreads
 from collbench.report.sharing import sharing
 from collbench.report.svg import Styles
+from collbench.results.crowding import turns
 from collbench.results.records import Run, Samples
 from collbench.results.summary import clean
 from collbench.results.summary import rows as make_rows
@@ -31,7 +32,9 @@ def measured(
 ) -> dict[str, Any]:
     """Rows, and the parts of the page that come from them, ready for the template."""
     rows = make_rows(run, samples, floors, told.times_us)
-    found = numbered(sorted(panels(rows, spreads(samples)), key=answer.rank))
+    crowding = turns(run)
+    tie = CROWDED_TIE if crowding else TIE
+    found = numbered(sorted(panels(rows, spreads(samples), tie), key=answer.rank))
     best = answer.headline(found)
     ok = [row for row in rows if row["status"] == "ok"]
     noisy = sum("noisy" in row["flags"] for row in ok)
@@ -44,10 +47,12 @@ def measured(
         "headline_times": answer.finding(best) if best else "",
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
         "cautions": _foreign(run)
-        + answer.cautions(run.fabric, launches, noisy, len(ok), finished=bool(run.finished)),
-        "gain": sentence(best, found_leads, run.fabric) if best else "",
+        + answer.cautions(
+            run.fabric, launches, noisy, len(ok), finished=bool(run.finished), crowding=crowding
+        ),
+        "gain": sentence(best, found_leads, run.fabric, crowding) if best else "",
         "fastest": _fastest(best, found_leads) if best else None,
-        "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches),
+        "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches, tie),
         "figures": [latency_figure(panel, f"f{index}-", styles) for index, panel in enumerate(found)],
     }  # fmt: skip
     shown |= crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)

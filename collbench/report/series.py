@@ -11,7 +11,15 @@ from collbench.results.intervals import LEAST_LAUNCHES, interval_of_medians
 from collbench.results.records import Samples, Status
 from collbench.results.summary import clean, fold
 
-__all__ = ["LEAST_LAUNCHES", "Panel", "Point", "Series", "Spread", "panels", "spreads"]
+__all__ = ["CROWDED_TIE", "LEAST_LAUNCHES", "TIE", "Panel", "Point", "Series", "Spread", "panels", "spreads"]
+
+TIE = 1.05
+"""Ratio of medians below which two algorithms of a run without intervals are called tied: launches of the same binary
+were seen to differ by 1 % (2 pinned ranks) to 15 % (8 ranks on 2 cores)."""
+
+CROWDED_TIE = 10.0
+"""The same where ranks take turns on too few hardware threads: two launches of one algorithm were seen to differ by a
+factor of 2 in the middle, and of 10 in one pair out of ten (docs/measurements/host-crowding.md)."""
 
 _PANEL_FIELDS = (
     "collective", "mode", "cadence", "op", "dtype", "world_size", "place", "buffers", "epilogue", "skew",
@@ -74,13 +82,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Curves that may be compared: same call but for its size, same mode and cadence. Fastest first."""
+    """Curves that may be compared: same call but for its size, same mode and cadence. Fastest first.
+
+    `tie` is the ratio of medians below which two of them are tied, where there are no intervals.
+    """
 
     mode: str
     cadence: str
     calls: tuple[int, ...]
     other: Mapping[str, str]
     series: tuple[Series, ...]
+    tie: float = TIE
 
     @property
     def title(self) -> str:
@@ -111,7 +123,7 @@ def _spread(parts: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> Spread:
     return Spread(float(low), float(high), interval_of_medians(medians), medians)
 
 
-def panels(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> list[Panel]:
+def panels(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread], tie: float = TIE) -> list[Panel]:
     """Panels of the `ok` rows, in the order of the plan; `isolated` and `chained` cells are never mixed."""
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -126,7 +138,7 @@ def panels(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread]) -> l
             numbers.setdefault((one.algorithm, one.variant), len(numbers))
         other = {_PANEL_FIELDS[i].replace("_", " "): key[i] or "none" for i in varying}
         numbered = tuple(replace(one, index=numbers[one.algorithm, one.variant]) for one in curves)
-        found.append(Panel(key[1], key[2], tuple(sorted({row["calls"] for row in members})), other, numbered))
+        found.append(Panel(key[1], key[2], tuple(sorted({row["calls"] for row in members})), other, numbered, tie))
     return found
 
 

@@ -1,11 +1,12 @@
 """The answer: the truth of a run is found, ties are called ties, and nothing is claimed that was not measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collbench.report import answer
-from collbench.report.series import Panel, Point, Series, Spread, panels, spreads
+from collbench.report.series import CROWDED_TIE, Panel, Point, Series, Spread, panels, spreads
 from collbench.results.records import Fabric, Mode, Samples, Status
 from collbench.results.store import RunFolder
 from collbench.results.summary import rows
@@ -43,12 +44,41 @@ def test_a_leader_stays_while_tied() -> None:
     """Noise of a few percent makes no change of leader, and the table still says who was ahead."""
     panel = _panel(_series("a", {1: 1.0, 2: 1.02, 4: 1.0}), _series("b", {1: 1.02, 2: 1.0, 4: 1.01}))
 
-    assert answer.finding(panel) == "a is fastest at every size (1.00 us); tied with another one at every size."
+    assert answer.finding(panel) == "No fastest can be told at any size: a and b are tied (1.00 to 1.02 us)."
     assert [(lead.best.name, lead.ties) for lead in answer.leads(panel)] == [
         ("a", ("b",)),
         ("b", ("a",)),
         ("a", ("b",)),
     ]
+
+
+def test_no_winner_is_named_where_all_of_a_span_is_tied() -> None:
+    a, b, c = {1: 1.0, 2: 1.0, 4: 9.0, 8: 9.0}, {1: 1.01, 2: 1.02, 4: 3.0, 8: 3.0}, {1: 9.0, 2: 9.0, 4: 8.0, 8: 3.1}
+    panel = _panel(*(_series(name, times) for name, times in zip("abc", (a, b, c), strict=True)))
+
+    assert answer.finding(panel, times=False) == (
+        "b is fastest from 4; up to 2 a and b are tied; tied with another one at 1 of 4 sizes."
+    )
+
+
+def test_crowded_ranks_are_tied_within_what_launches_differ_by() -> None:
+    """Ranks that take turns: a factor of 2.5 is no difference, one of 40 is; with intervals these decide."""
+    near, far = _series("a", {1: 100.0}), _series("b", {1: 40.0})
+    crowded = replace(_panel(near, far, _series("gloo", {1: 1600.0})), tie=CROWDED_TIE)
+
+    assert answer.finding(crowded) == "No fastest can be told at any size: b and a are tied (40.0 us)."
+    assert [(lead.ties, lead.runner_up, lead.ratio) for lead in answer.leads(crowded)] == [(("a",), "gloo", 40.0)]
+    assert "within a factor of 10" in answer.tie_rule(1, CROWDED_TIE)
+    assert "their intervals overlap" in answer.tie_rule(5, CROWDED_TIE)
+
+
+def test_noise_ties_what_the_middle_halves_cannot_tell_apart() -> None:
+    def one(name: str, us: float, low: float, high: float, *flags: str) -> Series:
+        return Series(name, "", (1,), 0, (Point(1, us, Spread(low, high), None, None, flags),))
+
+    assert answer.leads(_panel(one("a", 1.0, 0.9, 1.5, "noisy"), one("b", 1.4, 1.3, 1.6)))[0].ties == ("b",)
+    assert answer.leads(_panel(one("a", 1.0, 0.9, 1.5), one("b", 1.4, 1.3, 1.6)))[0].ties == ()
+    assert answer.leads(_panel(one("a", 1.0, 0.9, 1.1, "noisy"), one("b", 1.4, 1.3, 1.6)))[0].ties == ()
 
 
 def test_a_name_within_a_name_is_not_confused() -> None:
@@ -89,6 +119,13 @@ def test_fabrics_without_links_are_labelled(fabric: Fabric) -> None:
 
     assert "launch, synchronisation and protocol cost, says nothing about PCIe links" in text
     assert "No interval: one launch" in text
+
+
+def test_crowding_is_the_first_caution() -> None:
+    first, second, *_ = answer.cautions(Fabric.HOST, 1, 0, 5, finished=True, crowding="8 ranks took turns on 2 threads")
+
+    assert first.startswith("8 ranks took turns on 2 threads, so times are mostly waiting")
+    assert second.startswith("Fabric host")
 
 
 def test_cautions_say_what_is_missing() -> None:

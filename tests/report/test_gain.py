@@ -55,3 +55,19 @@ def test_nothing_is_gained_where_nccl_leads_or_is_absent() -> None:
     assert "there is nothing" in _told(
         _series("push", {1: 2.0}), _series("nccl_auto", {1: 9.0}, flags=("implausible",))
     )
+
+
+def test_what_is_tied_with_the_fastest_is_nothing_to_gain_over() -> None:
+    told = _told(_series("nccl_auto", {1: 1.02, 2: 1.0}), _series("push", {1: 1.0, 2: 2.0}))
+
+    assert told == (
+        "nccl_auto is the fastest itself, or tied with it, wherever it was measured: there is nothing to gain over it."
+    )
+
+
+def test_a_gain_among_crowded_ranks_is_of_this_machine_only() -> None:
+    panel = Panel("eager", "isolated", (1,), {}, (_series("push", {1: 4.0}), _series("gloo", {1: 400.0})))
+    text = gain.sentence(panel, leads(panel), Fabric.HOST, "8 ranks took turns on 2 hardware threads")
+
+    assert text.startswith("At 1 push takes 4.00 us and gloo 400 us: 100 times as fast. 8 ranks took turns on 2 ")
+    assert text.endswith("no such gain is to be expected elsewhere.")

@@ -122,9 +122,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     import datetime as dt
 
     from collbench import __version__
+    from collbench.results.files import replace_whole
 
     data = {
         "machine_info": session.config.stash[_MACHINE], "commit_info": {}, "benchmarks": session.config.stash[_KEY],
         "datetime": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "version": __version__,
     }  # fmt: skip
-    Path(path).write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+    replace_whole(Path(path), lambda file: file.write(text.encode()), private=False)

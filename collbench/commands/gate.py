@@ -69,9 +69,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: options that contradict each other.
         InvalidError: a side that cannot be read or launched; then there is no verdict, and JUnit and Markdown say so.
+            Or an output that cannot be written; the others are.
     """
-    from collbench.errors import CollbenchError
+    from collbench.errors import CollbenchError, InvalidError
     from collbench.gate.verdicts import GateMode, Outcome
+    from collbench.results.problems import warn
 
     rules = _rules(args)
     _check_call(args)
@@ -79,10 +81,12 @@ def run(args: argparse.Namespace) -> int:
         outcome = _paired(args, rules) if args.paired else _stored(args, rules)
     except CollbenchError as error:
         mode = GateMode.PAIRED if args.paired else GateMode.STORED
-        _write(args, Outcome(mode, rules, (), (str(error),)))
+        warn(_write(args, Outcome(mode, rules, (), (str(error),))))
         raise
     _print(args, outcome)
-    _write(args, outcome)
+    failed = _write(args, outcome)
+    if failed:
+        raise InvalidError("; ".join(failed))
     code = outcome.exit_code(strict=args.strict)
     return 0 if code == 1 and args.warn_only else code
 
@@ -136,7 +140,7 @@ def _paired(args: argparse.Namespace, rules: "Rules") -> "Outcome":
     from collbench.gate.kept import GATE
     from collbench.gate.launcher import open_side
     from collbench.gate.pairs import make_plan, run_pairs
-    from collbench.results.files import readable_errors
+    from collbench.results.files import readable_errors, replace_whole
     from collbench.units import parse_duration
 
     def say(text: str) -> None:
@@ -156,7 +160,7 @@ def _paired(args: argparse.Namespace, rules: "Rules") -> "Outcome":
         say(told if plan.shuffles else f"{told}; a side is too old to shuffle the order of its cells")
         outcome = run_pairs(plan, rules, out, say)
         with readable_errors(out, option="--out"):
-            (out / GATE).write_text(_as_json(outcome), encoding="utf-8")
+            replace_whole(out / GATE, lambda file: file.write(_as_json(outcome).encode()))
         return outcome
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -182,31 +186,44 @@ def _as_json(outcome: "Outcome") -> str:
     return json.dumps(outcome.as_dict(), indent=1, allow_nan=False) + "\n"
 
 
-def _write(args: argparse.Namespace, outcome: "Outcome") -> None:
+def _write(args: argparse.Namespace, outcome: "Outcome") -> list[str]:
+    """Write every output that was asked for, each as a whole; gives a sentence for each that could not be."""
     from collbench.gate.junit import junit
-    from collbench.gate.markdown import markdown
-    from collbench.results.files import readable_errors
+    from collbench.gate.markdown import annotations, markdown
 
-    texts: dict[str, tuple[Path | None, Callable[[], str]]] = {
-        "--json-file": (args.json_file, lambda: _as_json(outcome)),
-        "--junit": (args.junit, lambda: junit(outcome)),
-        "--html": (args.html, lambda: _page(args, outcome)),
-        "--comment": (args.comment, lambda: markdown(outcome, short=True)),
+    texts: dict[str, Callable[[], str]] = {
+        "--json-file": lambda: _as_json(outcome),
+        "--junit": lambda: junit(outcome),
+        "--html": lambda: _page(args, outcome),
+        "--comment": lambda: markdown(outcome, short=True),
+        "--markdown": lambda: markdown(outcome),
     }
-    for option, (path, make) in texts.items():
-        if path is not None:
-            with readable_errors(path, option=option):
-                path.write_text(make(), encoding="utf-8")
-    if args.markdown is not None:
-        with readable_errors(args.markdown, option="--markdown"), args.markdown.open("a", encoding="utf-8") as file:
-            file.write(markdown(outcome))
+    failed = [_write_one(args, option, make) for option, make in texts.items()]
     if args.annotations:
         import sys
 
-        from collbench.gate.markdown import annotations
-
         for line in annotations(outcome):
             print(line, file=sys.stderr)
+    return [told for told in failed if told]
+
+
+def _write_one(args: argparse.Namespace, option: str, make: "Callable[[], str]") -> str:
+    from collbench.errors import CollbenchError
+    from collbench.results.files import append_text, readable_errors, replace_whole
+
+    path: Path | None = getattr(args, option.removeprefix("--").replace("-", "_"))
+    if path is None:
+        return ""
+    try:
+        text = make()
+        with readable_errors(path, option=option):
+            if option == "--markdown":
+                append_text(path, text)
+            else:
+                replace_whole(path, lambda file: file.write(text.encode()), private=False)
+    except CollbenchError as error:
+        return str(error)
+    return ""
 
 
 def _page(args: argparse.Namespace, outcome: "Outcome") -> str:

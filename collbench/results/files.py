@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from collbench.errors import InvalidError
 
-__all__ = ["append_whole", "is_special", "lock_folder", "readable_errors", "replace_whole"]
+__all__ = ["append_text", "append_whole", "is_special", "lock_folder", "readable_errors", "replace_whole"]
 
 _LOCK = "lock"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -83,6 +83,19 @@ def append_whole(descriptor: int, line: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def append_text(path: Path, text: str) -> None:
+    """Append to a file, whole or not at all; a pipe or a device is written to as it takes it.
+
+    Raises:
+        OSError: it was not appended.
+    """
+    with path.open("ab", buffering=0 if (regular := not is_special(path)) else -1) as file:
+        if regular:
+            append_whole(file.fileno(), text.encode())
+        else:
+            file.write(text.encode())
+
+
 def is_special(path: Path) -> bool:
     """Whether something is there, behind symlinks, that is no regular file: it can be written to, not replaced.
 
@@ -95,11 +108,12 @@ def is_special(path: Path) -> bool:
         return False
 
 
-def replace_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def replace_whole(path: Path, write: Callable[[BinaryIO], object], *, private: bool = True) -> None:
     """Write a file anew so that either the old or the new content is there: temporary file, fsync, rename.
 
     A symlink stays one: its target is written. What is no regular file (a pipe, a device) is written to and never
-    replaced; `write` gets an open file of it that may not seek.
+    replaced; `write` gets an open file of it that may not seek. The mode is 0600; where it is not `private`, that of
+    the file that was there, else what the umask leaves: other users' programs fetch what a CI job wrote.
 
     Raises:
         OSError: it was not replaced.
@@ -111,8 +125,10 @@ def replace_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(temporary, flags, 0o600 if private else 0o666), "wb") as file:
+            if not private and path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             write(file)
             file.flush()
             os.fsync(file.fileno())

@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import os
+import resource
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -262,6 +263,43 @@ def _denied(real: Callable[..., Any], path: object, *rest: Any, **more: Any) -> 
     if Path(str(path)).name.lstrip(".").startswith("no."):
         raise PermissionError(errno.EACCES, "Permission denied")
     return real(path, *rest, **more)
+
+
+def test_an_output_without_room_stays_what_it_was_and_the_others_are_written(
+    baseline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page is larger than the limit on files, the JSON is not; nothing is left beside them."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    page, good = folder / "page.html", folder / "verdicts.json"
+    page.write_text("good", encoding="utf-8")
+    page.chmod(0o664)
+    words = [
+        "gate",
+        baseline,
+        baseline,
+        "--html",
+        str(page),
+        "--json-file",
+        str(good),
+        "--junit",
+        str(folder / "x.xml"),
+    ]
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, before[1]))
+    try:
+        code = main(words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    told = "the disk is full, or the file is at its size limit: free some space"
+    assert (code, capsys.readouterr().err) == (3, f"collbench: {page}: {told}\n")
+    assert page.read_text(encoding="utf-8") == "good"
+    assert json.loads(good.read_text(encoding="utf-8"))["kind"] == "gate"
+    assert sorted(path.name for path in folder.iterdir()) == ["page.html", "verdicts.json", "x.xml"]
+    assert main(words) == 0
+    assert (page.read_text(encoding="utf-8") != "good", page.stat().st_mode & 0o777) == (True, 0o664)
 
 
 def test_export_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

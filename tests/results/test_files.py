@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collbench.errors import InvalidError
-from collbench.results.files import is_special, readable_errors, replace_whole
+from collbench.results.files import append_text, is_special, readable_errors, replace_whole
 
 
 def _reader(path: Path) -> tuple[threading.Thread, list[bytes]]:
@@ -63,6 +63,27 @@ def test_what_is_special(tmp_path: Path) -> None:
     assert not is_special(tmp_path / "file")
     assert not is_special(tmp_path / "absent")
     assert is_special(tmp_path)
+
+
+def test_a_file_for_others_has_the_mode_of_the_old_one_or_the_umasks(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        for name in ("new", "ours"):
+            replace_whole(tmp_path / name, lambda file: file.write(b"x"), private=name == "ours")
+        replace_whole(tmp_path / "ours", lambda file: file.write(b"y"), private=False)
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("new", "ours")] == [0o640, 0o600]
+
+
+def test_text_is_appended_to_files_and_pipes(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    thread, found = _reader(tmp_path / "pipe")
+    append_text(tmp_path / "pipe", "é" * 99_999)  # more than a pipe holds
+    for text in ("a", "é"):
+        append_text(tmp_path / "file", text)
+    thread.join(10)
+    assert (found, (tmp_path / "file").read_text(encoding="utf-8")) == (["é".encode() * 99_999], "aé")
 
 
 _FULL = "the disk is full, or the file is at its size limit: free some space"

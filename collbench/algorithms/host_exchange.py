@@ -9,7 +9,7 @@ from functools import partial
 
 from collbench.algorithms.base import Algorithm
 from collbench.algorithms.host_runner import Array, HostRunner
-from collbench.algorithms.host_support import place_problem
+from collbench.algorithms.host_support import ordered, place_problem
 from collbench.algorithms.shapes import rows_of, splits_problem
 from collbench.contention.patterns import all_to_all
 from collbench.contention.traffic import Move, Schedule
@@ -118,7 +118,7 @@ def _support(machine: Machine, call: Call) -> Support:
     reason = refuse_all_to_all(call)
     if not reason and not call.itemsize <= call.bytes <= MOST_BYTES:
         reason = f"{call.bytes} bytes: host algorithms take up to {MOST_BYTES >> 20} MiB"
-    return Support.no(reason) if reason else Support.yes()
+    return Support.no(reason) if reason else ordered(machine)
 
 
 def _traffic(move: Move, call: Call, topology: Topology) -> Schedule:

@@ -3,7 +3,7 @@
 from collbench.results.records import DTYPE_BYTES, Call, Collective, Support
 from collbench.topology.machine import Machine
 
-__all__ = ["MAX_BYTES", "MAX_RANKS", "place_problem", "support"]
+__all__ = ["MAX_BYTES", "MAX_RANKS", "ordered", "place_problem", "support"]
 
 MAX_RANKS = 16
 MAX_BYTES = 8 << 20
@@ -14,6 +14,11 @@ def support(machine: Machine, call: Call) -> Support:
     problem = place_problem(machine) or _call(call)
     if problem:
         return Support.no(*problem)
+    return ordered(machine)
+
+
+def ordered(machine: Machine) -> Support:
+    """The answer to a call that nothing forbids: of a processor that was not said, its memory ordering is not known."""
     if "host_arch" not in machine.facts:
         return Support.unknown("processor not known: memory ordering argued for x86-64 only")
     return Support.yes()

@@ -24,7 +24,8 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         help="what runs here and what does not, why, and what would change it",
         description="Say for every algorithm whether it runs on this machine, why not, and what would change it.",
         epilog="Without --for, this machine is looked at; memory of a GPU is not touched. --compare takes words that\n"
-        "change: for, gpus, fabric, p2p, cuda, torch, or any package, such as torch=2.14,flashinfer=0.7.4.",
+        "change: for, gpus, fabric, p2p, cuda, torch, or any package, such as torch=2.14,flashinfer=0.7.4.\n"
+        "--p2p, --cuda, --torch and --with also say what the record of a RUN leaves out, as of another tool's output.",
     )
     add = parser.add_argument
     add("run_folder", nargs="?", metavar="RUN", help="a run folder: its machine, and degraded states by its own probes")
@@ -76,7 +77,8 @@ def _machine(args: argparse.Namespace) -> "tuple[Machine, Here | None]":
         return _described(args).machine(), None
     told = {"--gpus": args.gpus, "--fabric": args.fabric, "--p2p": args.p2p, "--cuda": args.cuda}
     told |= {"--torch": args.torch, "--with": args.packages}
-    lonely = [name for name, value in told.items() if value]
+    of_run = {"--p2p", "--cuda", "--torch", "--with"} if args.run_folder else set()
+    lonely = [name for name, value in told.items() if value and name not in of_run]
     if lonely:
         raise UsageError(f"{', '.join(lonely)}: describes a machine that is not this one: say --for ARCH too")
     if args.run_folder:
@@ -93,38 +95,53 @@ def _machine(args: argparse.Namespace) -> "tuple[Machine, Here | None]":
 def _of_run(args: argparse.Namespace) -> "tuple[Machine, Here]":
     from pathlib import Path
 
-    from collbench.doctor.past import look_back
+    from collbench.doctor.past import look_back, with_said
     from collbench.errors import UsageError
 
     if args.nproc is not None or args.share_gpu or args.deep:
         raise UsageError("--nproc, --share-gpu and --deep are about this machine: leave them out beside a run")
     here = look_back(Path(args.run_folder))
+    software = _software(args)
+    if software or args.p2p:
+        here = with_said(here, software, args.p2p or "")
     return here.machine, here
 
 
 def _described(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Described, imported late
-    from collbench.doctor.described import Described, parse_pairs
+    from collbench.doctor.described import Described
+
+    gpus = 8 if args.gpus is None else args.gpus
+    return Described(args.arch, gpus, args.fabric or "pcie", args.p2p or "", _software(args))
+
+
+def _software(args: argparse.Namespace) -> dict[str, str]:
+    """Versions by package that the options say."""
+    from collbench.doctor.described import parse_pairs
+    from collbench.doctor.packages import check
 
     named = {name: value for name, value in (("cuda", args.cuda), ("torch", args.torch)) if value}
     software = parse_pairs(",".join(f"{k}={v}" for k, v in named.items()), "--torch, --cuda")
-    software |= parse_pairs(args.packages, "--with")
-    gpus = 8 if args.gpus is None else args.gpus
-    return Described(args.arch, gpus, args.fabric or "pcie", args.p2p or "", software)
+    packages = parse_pairs(args.packages, "--with")
+    if packages:
+        check(packages, "--with")
+    return software | packages
 
 
 def _changed(args: argparse.Namespace, machine: "Machine") -> "Machine":
     import dataclasses
 
-    from collbench.doctor.described import parse_pairs
+    from collbench.doctor.described import WORDS, parse_pairs
+    from collbench.doctor.packages import check
     from collbench.errors import UsageError
 
     words = parse_pairs(args.compare, "--compare")
     if not words:
         raise UsageError("--compare: say what changes, such as torch=2.14,flashinfer=0.7.4")
+    check(words, "--compare", WORDS)
     if args.arch is not None:
         changed: Machine = _described(args).changed(words).machine()
         return changed
-    physical = sorted(set(words) & {"for", "gpus", "fabric", "p2p"})
+    physical = sorted(set(words) & set(WORDS))
     if physical:
         raise UsageError(f"--compare {physical[0]}: this machine has what it has; describe another one with --for")
     return dataclasses.replace(machine, software={**machine.software, **words})
@@ -239,5 +256,8 @@ def _wrap(head: str, text: str, indent: int) -> None:
     import textwrap
 
     width = max(60, shutil.get_terminal_size((120, 24)).columns)
+    if head and len(head) >= indent:  # a name that is longer than its column has a line of its own
+        print(head)
+        head = ""
     first = head.ljust(indent - 1) + " " if indent else ""
     print(textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False))

@@ -56,7 +56,7 @@ NO_LINKS = "ranks share no links"
 COLLAPSE_ROOTS = 3
 """Root ports that writes collapse between: one to write from, two to write to at once."""
 
-ONE_TARGET = "it takes writes to two root ports at once"
+ONE_TARGET = "it cannot be here: it takes writes from below one root port to two others at once"
 """Why a machine with fewer cannot be tested for the collapse of writes, nor show it."""
 
 
@@ -81,7 +81,7 @@ def _collapse(evidence: Evidence) -> tuple[float, str] | str:
         return min(found)
     roots = {root_of(evidence.topology, rank) for rank in range(len(evidence.topology.gpus))}
     if "" not in roots and 0 < len(roots) < COLLAPSE_ROOTS:
-        return f"{ONE_TARGET}: GPUs lie below {len(roots)} root port{'s' if len(roots) > 1 else ''}"
+        return f"{ONE_TARGET}, and the GPUs lie below {len(roots)} root port{'s' if len(roots) > 1 else ''}"
     return "no writes from below one root port to two others: run collbench probe"
 
 

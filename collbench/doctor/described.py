@@ -11,7 +11,9 @@ from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 from collbench.topology.machine import Machine
 from collbench.topology.models import arch_of
 
-__all__ = ["BUNDLED_NCCL", "FABRICS", "MOST_GPUS", "Described", "parse_arch", "parse_pairs"]
+__all__ = [
+    "BUNDLED_NCCL", "FABRICS", "MOST_GPUS", "WORDS", "Described", "completed", "parse_arch", "parse_pairs", "wired",
+]  # fmt: skip
 
 FABRICS = {"pcie": Fabric.PCIE, "nvlink": Fabric.NVLINK}
 MOST_GPUS = 256
@@ -28,7 +30,8 @@ _NAME = re.compile(r"[A-Za-z][\w.-]{0,40}")
 _OURS = ("cuda-core", "cuda-bindings", "nvcc")
 """What anybody can install beside collbench; a described machine is taken to have it."""
 
-_WORDS = ("for", "gpus", "fabric", "p2p")
+WORDS = ("for", "gpus", "fabric", "p2p")
+"""What a change may name beside packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Described:
         gpus = changes.get("gpus", str(self.gpus))
         if not gpus.isdecimal() or len(gpus) > 4:  # noqa: PLR2004 - digits of the largest number that is looked at
             raise UsageError(f"gpus={gpus}: expected a number")
-        versions = {name: text for name, text in changes.items() if name not in _WORDS}
+        versions = {name: text for name, text in changes.items() if name not in WORDS}
         return replace(
             self, arch=changes.get("for", self.arch), gpus=int(gpus), fabric=changes.get("fabric", self.fabric),
             p2p=changes.get("p2p", self.p2p), software={**self.software, **versions},
@@ -70,19 +73,12 @@ class Described:
 
     def machine(self) -> Machine:
         """The machine as algorithms are asked about it: one rank per GPU, and no link of known speed."""
-        facts = {ASSUMED: "yes", "arch": self._arch, "host_arch": "x86_64", "nvlink": "no", "multicast": "unknown"}
+        facts = {ASSUMED: "yes", "arch": self._arch, "host_arch": "x86_64", **wired(FABRICS[self.fabric])}
         if self.p2p:
             facts["p2p"] = self.p2p
-        if self.fabric == "pcie":
-            # NVML says NS for atomics between GPUs on PCIe, whichever cards they are
-            facts |= {"p2p_atomics": "ns", "multicast": "no", "nvswitch": "no"}
-        else:
-            facts |= {"p2p": self.p2p or "ok", "p2p_atomics": "ok", "nvlink": "yes"}
-        software = dict.fromkeys(_OURS, "assumed") | dict(self.software)
-        nccl = BUNDLED_NCCL.get(_minor(software.get("torch", "")))
-        if nccl and "nccl" not in software:
-            software["nccl"] = nccl
-        return Machine(self._topology(), FABRICS[self.fabric], self.gpus, software=software, facts=facts)
+        return Machine(
+            self._topology(), FABRICS[self.fabric], self.gpus, software=completed(self.software), facts=facts
+        )
 
     @property
     def _arch(self) -> str:
@@ -95,6 +91,21 @@ class Described:
         ends = [(gpu.id, middle.id) for gpu in gpus]
         links = tuple(Link(a, b, kind, provenance="described") for pair in ends for a, b in (pair, pair[::-1]))
         return Topology((middle, *gpus), links, f"{self.gpus} x {self._arch}")
+
+
+def wired(fabric: Fabric) -> dict[str, str]:
+    """What a fabric alone says of its GPUs; NVML says NS for atomics between GPUs on PCIe, whichever cards they are."""
+    if fabric is Fabric.PCIE:
+        return {"nvlink": "no", "p2p_atomics": "ns", "multicast": "no", "nvswitch": "no"}
+    if fabric is Fabric.NVLINK:
+        return {"nvlink": "yes", "p2p": "ok", "p2p_atomics": "ok", "multicast": "unknown"}
+    return {}
+
+
+def completed(software: Mapping[str, str]) -> dict[str, str]:
+    """Software in words with what comes along: NCCL with its torch, and what anybody can install beside collbench."""
+    nccl = BUNDLED_NCCL.get(_minor(software.get("torch", "")), "")
+    return dict.fromkeys(_OURS, "assumed") | ({"nccl": nccl} if nccl else {}) | dict(software)
 
 
 def parse_arch(text: str) -> int:
@@ -118,7 +129,7 @@ def parse_pairs(text: str, option: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, (word.strip() for word in text.split(","))):
         name, _, value = part.partition("=")
-        known = name in _WORDS or _VERSION.fullmatch(value)
+        known = name in WORDS or _VERSION.fullmatch(value)
         if not (_NAME.fullmatch(name) and value and known):
             raise UsageError(f"{option} {part!r}: expected NAME=VERSION, such as flashinfer=0.7.4")
         if name in found:

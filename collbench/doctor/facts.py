@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from collbench.algorithms.known_system import is_assumed
 from collbench.doctor.driver import Card
 from collbench.topology.machine import Machine
 from collbench.topology.nvml import NvmlCapture
@@ -21,7 +22,7 @@ def facts_of(machine: Machine, cards: Iterable[Card] = (), pairs: Sequence[Mappi
         "GPUs": _models(machine, cards), "compute capability": facts.get("archs") or machine.arch,
         "driver": software.get("driver", ""), "driver options": facts.get("driver_options", ""),
         "CUDA": _both("torch", software.get("cuda"), "driver", software.get("cuda-driver")),
-        "torch": software.get("torch", "not installed"),
+        "torch": software.get("torch", "not said" if is_assumed(machine) else "not installed"),
         "NCCL": _both("package", software.get("nccl"), "loaded", software.get("nccl-loaded")),
         "fabric": str(machine.fabric), "P2P": _p2p(pairs) or _p2p_word(machine), "links": _links(machine),
         "BAR1": _set(f"{card.bar1_mib} MiB" for card in cards if card.bar1_mib),

@@ -10,12 +10,12 @@ from itertools import product
 from typing import Any
 
 from collbench.algorithms.base import Algorithm, known_systems, registry
-from collbench.algorithms.cuda_support import ranks_share_gpu
+from collbench.algorithms.cuda_support import number, ranks_share_gpu
 from collbench.algorithms.known_system import is_assumed
 from collbench.results.records import DTYPE_BYTES, Answer, Call, Collective, Mode, Support
 from collbench.topology.machine import Machine
 
-__all__ = ["BYTES", "Change", "changes", "rows", "unchanged"]
+__all__ = ["BYTES", "KNOWN_ARCHS", "Change", "call_for", "changes", "judged", "rows", "unchanged"]
 
 BYTES = 14_336
 """Message that is asked about: one token of a model with 7,168 hidden elements of two bytes."""
@@ -30,6 +30,10 @@ _DRIVER, _CUDA = (580,), (13,)
 _DRIVER_SOURCE = "CUDA 13 release notes: driver 580 or later"
 _CAPTURED_SINCE = (2, 9, 6)
 _CAPTURED = "NCCL 2.9.6 release notes; graph cells of collbench sweep"
+KNOWN_ARCHS = frozenset(
+    {50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121}
+)  # fmt: skip
+"""Compute capabilities of which anything can be known (nvcc --list-gpu-arch of CUDA 12.9 and 13.0)."""
 _POSSIBLE: Mapping[str, str] = {"flashinfer": "0.7.4", "torch": "2.14.1", "nccl": "2.30.7"}
 """Release of a package that is taken where a described machine does not say whether it is there."""
 
@@ -69,7 +73,7 @@ def unchanged(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, 
 
 
 def _row(algorithm: Algorithm, machine: Machine, size_bytes: int) -> dict[str, Any]:
-    answer = _answer(algorithm, machine, _call(algorithm, machine, size_bytes))
+    answer = _answer(algorithm, machine, call_for(algorithm, machine, size_bytes))
     return {
         "algorithm": algorithm.name, "verdict": str(answer.answer), "reason": answer.reason, "remedy": answer.remedy,
         "source": answer.source,
@@ -79,7 +83,8 @@ def _row(algorithm: Algorithm, machine: Machine, size_bytes: int) -> dict[str, A
     }  # fmt: skip
 
 
-def _call(algorithm: Algorithm, machine: Machine, size_bytes: int) -> Call:
+def call_for(algorithm: Algorithm, machine: Machine, size_bytes: int) -> Call:
+    """The call that an algorithm is asked about, with the element type that is usual on GPUs or on processors."""
     dtype = "float32" if algorithm.device == "cpu" else "bfloat16"
     if algorithm.collective is Collective.BARRIER:
         size_bytes = DTYPE_BYTES[dtype] * machine.ranks
@@ -88,7 +93,7 @@ def _call(algorithm: Algorithm, machine: Machine, size_bytes: int) -> Call:
 
 
 def _answer(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
-    answers = [(words, _judged(algorithm, case, call)) for words, case in _cases(algorithm, machine, call)]
+    answers = [(words, judged(algorithm, case, call)) for words, case in _cases(algorithm, machine, call)]
     first = answers[0][1]
     if all(one.answer is first.answer for _, one in answers):
         return first
@@ -104,13 +109,14 @@ def _answer(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
         reason = f"it depends on what was not said: {told}, it runs; {against}: {refused.reason}"
     else:
         reason = f"{best.reason} ({against} it does not run at all)"
-    remedy = "; ".join(filter(None, (best.remedy, _say(told))))
+    remedy = "; ".join(dict.fromkeys(filter(None, (best.remedy, _say(told)))))
     return Support.unknown(reason, remedy, best.source or refused.source)
 
 
-def _judged(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
-    """The algorithm's own answer, and what NCCL in graphs and the driver add to it."""
-    return _with_driver(algorithm, machine, _with_graph(algorithm, machine, _support(algorithm, machine, call)))
+def judged(algorithm: Algorithm, machine: Machine, call: Call) -> Support:
+    """The algorithm's own answer, and what NCCL in graphs, the driver and the GPUs' age add to it."""
+    answer = _with_graph(algorithm, machine, _support(algorithm, machine, call))
+    return _with_arch(algorithm, machine, _with_driver(algorithm, machine, answer))
 
 
 def _say(words: str) -> str:
@@ -133,7 +139,7 @@ def _cases(algorithm: Algorithm, machine: Machine, call: Call) -> Iterable[tuple
         p2p = [("with P2P between all GPUs", "ok"), ("without P2P between the GPUs", "off")]
     missing = [name for name in _POSSIBLE if name not in machine.software] if is_assumed(machine) else []
     refused = not _support(algorithm, replace(machine, facts={"p2p": "ok", **machine.facts}), call)
-    asked = missing if algorithm.runner and algorithm.device == "cuda" and refused else []
+    asked = missing if algorithm.runner and refused else []
     worlds = [[(f"with {name} {_POSSIBLE[name]}", name), (f"without {name}", "")] for name in asked]
     for (words, state), *packages in product(p2p, *worlds):
         software = {**machine.software, **{name: _POSSIBLE[name] for _, name in packages if name}}
@@ -172,4 +178,19 @@ def _with_driver(algorithm: Algorithm, machine: Machine, answer: Support) -> Sup
             f"{machine.software['cuda']} the driver may be older, and it was not said"
         )
         return Support.unknown(reason, "--with driver=VERSION", _DRIVER_SOURCE)
+    return answer
+
+
+def _with_arch(algorithm: Algorithm, machine: Machine, answer: Support) -> Support:
+    """Nothing is called running on GPUs of a compute capability that nobody knows, nor ours where it was not said."""
+    arch = number(machine.arch)
+    if algorithm.device != "cuda" or answer.answer is not Answer.RUNS or arch in KNOWN_ARCHS:
+        return answer
+    if arch:
+        return Support.unknown(
+            f"no GPU of compute capability {arch / 10:.1f} is known here, and so no rule holds for it"
+        )
+    if algorithm.family == _KERNELS and is_assumed(machine):
+        return Support.unknown("its kernels need compute capability 8.0 or later, and which one these GPUs have was "
+                               "not said")  # fmt: skip
     return answer

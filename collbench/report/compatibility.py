@@ -5,10 +5,10 @@ from typing import Any
 
 from collbench.doctor import rows as doctor_rows
 from collbench.doctor.findings import machine_warnings
+from collbench.doctor.past import as_recorded
 from collbench.errors import CollbenchError
 from collbench.report.private import public
 from collbench.results.records import Run
-from collbench.topology.machine import Machine
 
 __all__ = ["compatibility"]
 
@@ -18,7 +18,7 @@ _WORDS = {"runs": "would run", "does_not_run": "would not run", "unknown": "unkn
 def compatibility(run: Run, failures: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """`warnings`, `failures` with a remedy each, and `unmeasured`, for the template; nothing without a machine."""
     try:
-        machine = Machine.from_dict(run.machine)
+        machine = as_recorded(run)
         rows = {row["algorithm"]: row for row in doctor_rows(machine)}
     except (CollbenchError, AttributeError, KeyError, TypeError, ValueError):
         return {"warnings": [], "failures": [{**one, "remedy": ""} for one in failures], "unmeasured": []}

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from collbench.results.probes import Probe, append_probe
-from collbench.testing import synthetic_gpu_run
+from collbench.testing import host_machine, synthetic_gpu_run, synthetic_run
+from tests.interop.nccl_tests.layouts import PLAIN
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 STORY = ("--for", "sm_120", "--gpus", "8", "--fabric", "pcie", "--cuda", "12.8", "--torch", "2.10")
@@ -40,7 +41,7 @@ def test_comparison(collbench: Shell) -> None:
     assert "nccl_ring_ll" not in changed
     assert "nccl_ring_ll" in unchanged
     assert collbench("doctor", *STORY, "--compare", "vllm=0.33").stdout
-    same = collbench("doctor", *STORY, "--compare", "torch=2.10,numpy=2.4")
+    same = collbench("doctor", *STORY, "--compare", "torch=2.10,cuda=12.8")
     assert same.stdout.startswith("nothing changes\nunchanged ")
     data = json.loads(
         collbench("doctor", *STORY, "--compare", "cuda=13.0,driver=590.1", "--p2p", "ok", "--json").stdout
@@ -100,6 +101,47 @@ def test_a_run_of_another_machine(collbench: Shell, tmp_path: Path) -> None:
     assert (data["ranks"], data["fabric"], data["described"]) == (8, "pcie", False)
 
 
+def test_a_run_of_another_tool(collbench: Shell, tmp_path: Path) -> None:
+    """What its record leaves out is unsaid: nothing is called missing, and options say it."""
+    (tmp_path / "posted.txt").write_text(PLAIN)
+    words = ("--fabric", "pcie", "--topology", "two-flat-gen5-switches")
+    assert collbench("nccl-tests", "--parse", "posted.txt", "--out", "posted", *words).returncode == 0
+    text = " ".join(collbench("doctor", "posted").stdout.split())
+    assert "torch not said" in text
+    assert "compute capability sm_120" in text, "by the model that the machine file names"
+    assert "posted-write collapse: it cannot be here" in text
+    found = {row["algorithm"]: row for row in json.loads(collbench("doctor", "posted", "--json").stdout)["rows"]}
+    for name in ("nccl_ring_ll", "push", "gloo", "vllm_forced_one_stage", "host_all_to_all_push", "symm_one_shot"):
+        assert found[name]["verdict"] == "unknown", name
+    assert not [row["algorithm"] for row in found.values() if row["verdict"] == "runs"]
+    said = ("--torch", "2.12", "--p2p", "ok", "--with", "vllm=0.33,driver=590.1")
+    found = {row["algorithm"]: row for row in json.loads(collbench("doctor", "posted", *said, "--json").stdout)["rows"]}
+    assert [found[name]["verdict"] for name in ("nccl_ring_ll", "push", "vllm_forced_one_stage")] == ["runs"] * 3
+    assert found["symm_one_shot"]["verdict"] == "unknown", "atomics between GPUs on PCIe"
+
+
+def test_what_a_record_says_is_not_said_again(collbench: Shell, tmp_path: Path) -> None:
+    synthetic_gpu_run(tmp_path / "run", launches=1, iterations=3, facts={"p2p": "ok"})
+    synthetic_run(tmp_path / "here", machine=host_machine(2))
+    for words, told in (
+        (("run", "--with", "nccl=2.28.9"), "says nccl 2.30.7: ask with --compare"),
+        (("run", "--p2p", "off"), "says p2p ok"),
+        (("here", "--torch", "2.12"), "says what was installed"),
+    ):
+        done = collbench("doctor", *words)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+        assert told in done.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_lines_fit_and_text_keeps_its_column(columns: int, collbench: Shell) -> None:
+    """A name that is longer than its column stands on a line of its own."""
+    lines = collbench("doctor", COLUMNS=str(columns)).stdout.splitlines()
+    assert [line for line in lines if len(line) > columns] == []
+    at = lines.index("  host_one_stage_push_joined_2")
+    assert lines[at + 1].startswith(" " * 28 + "host_one_stage_push on 2 messages")
+
+
 def test_runs_that_cannot_be_used(collbench: Shell, tmp_path: Path) -> None:
     """One line each: no such folder, a newer schema, a machine that cannot be read."""
     newer, lost = (
@@ -128,6 +170,11 @@ def test_runs_that_cannot_be_used(collbench: Shell, tmp_path: Path) -> None:
         (("--for", "sm_90", "--torch", "new"), "NAME=VERSION"),
         (("--for", "sm_90", "--compare", ""), "say what changes"),
         (("--compare", "gpus=4"), "has what it has"),
+        (("--for", "sm_90", "--compare", "torhc=2.14"), "no rule knows 'torhc'; did you mean torch?"),
+        (("--compare", "gpu=4"), "did you mean gpus?"),
+        (("--for", "sm_90", "--with", "falshinfer=0.7.4"), "did you mean flashinfer?"),
+        (("--for", "sm_90", "--with", "nvidia-nccl-cu13=2.30"), "did you mean nccl?"),
+        (("--for", "sm_90", "--with", "gpus=4"), "known are b12x, cuda, "),
         (("--nproc", "0"), "1 to 16"),
         (("run", "--deep"), "leave them out beside a run"),
         (("run", "--for", "sm_90"), "leave them out beside --for"),

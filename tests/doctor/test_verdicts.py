@@ -116,6 +116,35 @@ def test_nothing_said_of_software_is_never_fine() -> None:
     assert [name for name in fine if registry()[name].device == "cuda"] == []
 
 
+def test_one_unsaid_fact_is_one_verdict() -> None:
+    """A torch that nobody named is missing neither for NCCL nor for gloo; and nothing is to be done twice."""
+    found = verdicts(Described("sm_120", 8).machine())
+    told = {name: (found[name]["verdict"], found[name]["reason"]) for name in ("gloo", "nccl_ring_ll", "gloo_joined_2")}
+    assert len(set(told.values())) == 1
+    assert told["gloo"][0] == "unknown"
+    twice = [row for row in found.values() if len(set(row["remedy"].split("; "))) < len(row["remedy"].split("; "))]
+    assert twice == []
+    assert verdicts(host_machine(8, host_arch="x86_64"))["gloo"]["verdict"] == "does_not_run", "it was looked at"
+
+
+@pytest.mark.parametrize("arch", ["sm_999", "sm_95", "sm_12"])
+@pytest.mark.parametrize("fabric", ["pcie", "nvlink"])
+def test_no_rule_knows_these_gpus(arch: str, fabric: str) -> None:
+    """Whatever else was said: nothing on a GPU is called running."""
+    software = {"torch": "2.14.1", "driver": "590.1", "flashinfer": "0.7.4", "vllm": "0.33", "sglang": "0.5.23"}
+    found = [row for row in rows(Described(arch, 8, fabric, "ok", software).machine()) if row["device"] == "cuda"]
+    assert {row["verdict"] for row in found} == {"unknown", "does_not_run"}
+    ring = next(row for row in found if row["algorithm"] == "nccl_ring_ll")
+    assert (ring["verdict"], "is known here" in ring["reason"]) == ("unknown", True)
+
+
+def test_our_kernels_on_gpus_of_unsaid_age() -> None:
+    machine = STORY.changed({"p2p": "ok", "driver": "590.1"}).machine()
+    unsaid = dataclasses.replace(machine, facts={k: v for k, v in machine.facts.items() if k != "arch"})
+    assert "8.0 or later" in verdicts(unsaid)["push"]["reason"]
+    assert verdicts(unsaid)["nccl_ring_ll"]["verdict"] == "runs"
+
+
 def test_changes_of_an_upgrade() -> None:
     """Only what differs, old and new side by side."""
     before = rows(STORY.changed({"flashinfer": "0.6.2", "p2p": "ok"}).machine())

@@ -117,8 +117,9 @@ def _prepare(
     from collbench.results.records import Fabric
     from collbench.topology.discover import machine as discover_machine
 
-    known, gpus = _of_collective(registry(), options.collective), gpu_count()
-    chosen = select(options.algorithms or _default_words(known, gpus), known)
+    known, gpus = registry(), gpu_count()
+    fitting = _of_collective(known, options.collective)
+    chosen = select(options.algorithms or _default_words(fitting, gpus), known, options.collective)
     if place is None:
         ranks = args.nproc if args.nproc is not None else (gpus if gpus > 1 else 8)
         place = Place(ranks=ranks, local_ranks=ranks)

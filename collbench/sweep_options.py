@@ -5,22 +5,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collbench.errors import InvalidError, UsageError
+from collbench.errors import InvalidError, UsageError, nearest
 
 if TYPE_CHECKING:
     from collbench.measure.plan import Options
-    from collbench.results.records import Collective
+    from collbench.results.records import Collective, Mode
 
-__all__ = ["add_arguments", "nccl_paths", "options_of"]
+__all__ = ["ALGORITHMS_HELP", "FAMILIES", "add_arguments", "calls_of", "modes_of", "nccl_paths", "options_of"]
+
+FAMILIES = (
+    "own", "symm", "nccl", "vllm", "flashinfer", "sglang", "mscclpp", "host", "gloo", "coalesced", "expert",
+)  # fmt: skip
+"""Families of our algorithms, for help texts: the registry itself takes longer to load than a help text may."""
 
 _MOST = 1_000_000
-_ALGORITHMS_HELP = "families (own, symm, nccl, vllm, flashinfer, host, gloo), names or all, by commas"
+ALGORITHMS_HELP = f"families ({', '.join(FAMILIES)}), names or all, by commas"
 _FIXED = ("algorithms", "first", "last", "sizes", "iterations", "dtype", "shuffle", "nccl", "skew", "out", "cell")
 """Options that a run keeps from its beginning."""
 
 _DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloat16"}
 """nccl-tests' names of dtypes beside our own."""
 
+_DTYPE_HELP = "float32, float16, bfloat16 or int32; default bfloat16, on a host float32"
 _SKEW_HELP = "splits of an all_to_all, by commas: even, dispatch[:EXPONENT[:SEED]], combine[...]; default even"
 _COLLECTIVE_HELP = "all_reduce, all_gather, reduce_scatter, all_to_all or barrier; default all_reduce"
 
@@ -40,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sizes", metavar="LIST", help="exactly these message sizes, by commas, instead of -b, -e and -f")
     add("-n", dest="iterations", type=int, metavar="N", help="timed iterations per cell; default: by time")
     add("-w", dest="warmup", type=int, default=2, metavar="N", help="untimed iterations before; default 2")
-    add("-d", dest="dtype", default="", metavar="DTYPE", help="float32, float16, bfloat16 or int32")
-    add("--algorithms", default="", metavar="NAMES", help=_ALGORITHMS_HELP)
+    add("-d", dest="dtype", default="", metavar="DTYPE", help=_DTYPE_HELP)
+    add("--algorithms", default="", metavar="NAMES", help=ALGORITHMS_HELP)
     add("--collective", default="all_reduce", metavar="NAME", help=_COLLECTIVE_HELP)
     add("--skew", default="", metavar="NAMES", help=_SKEW_HELP)
     add("--epilogue", default="", metavar="NAME", help="work behind an all_reduce: residual_rmsnorm; default none")
@@ -103,25 +109,51 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
 
 def _parsed(args: argparse.Namespace) -> "Options":
     from collbench.measure.plan import Options
-    from collbench.results.records import Mode
     from collbench.units import parse_duration
 
-    try:
-        modes = tuple(Mode(word.strip()) for word in args.modes.split(","))
-        calls = tuple(int(word) for word in args.calls.split(","))
-    except ValueError as error:
-        raise UsageError(f"--modes takes eager and graph, --calls whole numbers: {error}") from error
+    modes, calls = modes_of(args.modes), calls_of(args.calls)
     collective = _collective(args)
     _check_counts(args, calls)
     return Options(
         algorithms=args.algorithms, first_bytes=_size("-b", args.first), last_bytes=_size("-e", args.last),
-        factor=args.factor, modes=modes, sizes=_sizes(args.sizes), calls=tuple(dict.fromkeys(calls)), op=args.op,
+        factor=args.factor, modes=modes, sizes=_sizes(args.sizes), calls=calls, op=args.op,
         dtype=_DTYPES.get(args.dtype, args.dtype),
         launches=args.launches, iterations=args.iterations or 0, warmup=args.warmup, shuffle=args.shuffle,
         budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),
         collective=collective, epilogue=args.epilogue, share_gpu=args.share_gpu, allow_busy=args.allow_busy,
         nccl=nccl_paths(args.nccl), skews=_skews(args), probe=_probe(args),
     )  # fmt: skip
+
+
+def modes_of(text: str) -> "tuple[Mode, ...]":
+    """Modes of `--modes`, each once.
+
+    Raises:
+        UsageError: a word that is none.
+    """
+    return tuple(dict.fromkeys(_mode(word.strip()) for word in text.split(",")))
+
+
+def calls_of(text: str) -> tuple[int, ...]:
+    """Numbers of `--calls`, each once.
+
+    Raises:
+        UsageError: a word that is no whole number.
+    """
+    try:
+        return tuple(dict.fromkeys(int(word) for word in text.split(",")))
+    except ValueError:
+        raise UsageError(f"--calls {text}: expected whole numbers by commas, such as 1,122") from None
+
+
+def _mode(word: str) -> "Mode":
+    from collbench.results.records import Mode
+
+    if word not in set(Mode):
+        meant = nearest(word, list(Mode))
+        told = f"--modes {word}: expected {' or '.join(Mode)}, or both by a comma"
+        raise UsageError(f"{told}; did you mean {meant}?" if meant else told)
+    return Mode(word)
 
 
 def _probe(args: argparse.Namespace) -> bool:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from collbench.contention.traffic import Schedule
-from collbench.errors import UsageError
+from collbench.errors import UsageError, nearest
 from collbench.results.records import Call, Collective, Mode, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
@@ -26,6 +26,7 @@ _SYSTEMS = (
     "vllm_gated", "sglang", "flashinfer_fusion", "mscclpp", "b12x", "expert_parallel",
 )  # fmt: skip
 _GROUP = "collbench.algorithms"
+_LONGEST_WORD = 40
 
 
 class Ranks(Protocol):
@@ -214,24 +215,36 @@ def _load_point(point: importlib.metadata.EntryPoint, known: Mapping[str, Algori
     return {name: algorithm for name, algorithm in offered.items() if name not in known}
 
 
-def select(words: str, known: Mapping[str, Algorithm]) -> list[Algorithm]:
+def select(words: str, known: Mapping[str, Algorithm], collective: Collective | None = None) -> list[Algorithm]:
     """Algorithms for `--algorithms`: families, names or `all`, joined by commas, in the registry's order.
 
-    A system without a runner is taken by its name alone, and is `unsupported` in a sweep.
+    With a `collective` only those of it are taken. A system without a runner is taken by its name alone, and is
+    `unsupported` in a sweep.
 
     Raises:
-        UsageError: a word is neither a family nor a name; the message lists both.
+        UsageError: a word is neither a family nor a name, or there is nothing of that collective behind it.
     """
     wanted = [word.strip() for word in words.split(",") if word.strip()]
+    if not wanted:
+        raise UsageError("no algorithm named: give a family, a name or all")
     families = sorted({a.family for a in known.values()})
     strange = [word for word in wanted if word != "all" and word not in known and word not in families]
     systems = known_systems() if strange else {}
     for word in strange:
         if word not in systems:
-            raise UsageError(
-                f"unknown algorithm {word!r}: families are {', '.join(families)}; names are {', '.join(known)}"
-            )
-    if not wanted:
-        raise UsageError("no algorithm named: give a family, a name or all")
-    chosen = [a for a in known.values() if "all" in wanted or a.name in wanted or a.family in wanted]
+            raise UsageError(_unknown(word, families, [*known, *systems]))
+    fitting = [a for a in known.values() if collective in {None, a.collective}]
+    for word in wanted:
+        if word not in systems and not any(word in {"all", a.name, a.family} for a in fitting):
+            others = sorted({a.collective for a in known.values() if word in {"all", a.name, a.family}})
+            raise UsageError(f"{word} has no {collective}: give --collective {' or '.join(others)}")
+    chosen = [a for a in fitting if {"all", a.name, a.family} & {*wanted}]
     return chosen + [replace(systems[word], support=_no_runner) for word in dict.fromkeys(strange)]
+
+
+def _unknown(word: str, families: Sequence[str], names: Sequence[str]) -> str:
+    """One line however many names there are; the nearest one is what most of those who mistyped look for."""
+    meant = nearest(word, ["all", *families, *names])
+    told = f"unknown algorithm {word[:_LONGEST_WORD]!r}"
+    told += f": did you mean {meant}? Families:" if meant else "; families:"
+    return f"{told} {', '.join(families)}; names: collbench doctor"

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collbench.sweep_options import ALGORITHMS_HELP
+
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -35,7 +37,7 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     add("-e", dest="last", metavar="BYTES", help=f"largest message; default {_LAST}")
     add("-f", dest="factor", type=int, metavar="N", help=f"factor between sizes; default {_FACTOR}, of a page {_FINE}")
     add("--nproc", type=int, metavar="N", help="ranks; default one per GPU")
-    add("--algorithms", default="all", metavar="NAMES", help="families (own, symm, nccl), names or all, by commas")
+    add("--algorithms", default="all", metavar="NAMES", help=ALGORITHMS_HELP)
     add("--mode", choices=("graph", "eager"), default="graph", help="captured in a CUDA graph or launched each time")
     add("--parameters", metavar="RUN", help="run folder that collbench calibrate wrote to, on this machine")
     add("--json", action="store_true", help="print the rows as JSON")

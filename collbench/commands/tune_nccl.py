@@ -145,14 +145,10 @@ def _space(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Space, imported
 def _options(args: argparse.Namespace) -> "Options":
     from collbench.errors import UsageError
     from collbench.measure.plan import Options
-    from collbench.results.records import Mode
+    from collbench.sweep_options import calls_of, modes_of
     from collbench.units import parse_bytes, parse_duration
 
-    try:
-        modes = tuple(dict.fromkeys(Mode(word.strip()) for word in args.modes.split(",")))
-        calls = tuple(dict.fromkeys(int(word) for word in args.calls.split(",")))
-    except ValueError as error:
-        raise UsageError(f"--modes takes eager and graph, --calls whole numbers: {error}") from error
+    modes, calls = modes_of(args.modes), calls_of(args.calls)
     if min(calls) < 1:
         raise UsageError(f"--calls {args.calls}: expected whole numbers from 1 on")
     sizes = tuple(parse_bytes(word.strip()) for word in args.sizes.split(",")) if args.sizes else _SIZES

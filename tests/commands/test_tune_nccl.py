@@ -189,7 +189,7 @@ def test_a_default_that_is_wrong_is_nothing_to_compare_with(tmp_path: Path) -> N
         (("--nproc", "1"), 2, "expected 2 to 16 ranks"),
         (("-n", "1"), 2, "expected 5 to 100,000"),
         (("--calls", "0"), 2, "whole numbers from 1 on"),
-        (("--modes", "fast"), 2, "--modes takes eager and graph"),
+        (("--modes", "fast"), 2, "--modes fast: expected eager or graph"),
         (("--budget", "never"), 2, "duration 'never'"),
         (("-b", "x"), 2, "size 'x'"),
         (("--nccl", "none.so"), 2, "no such file"),

@@ -24,7 +24,13 @@ def sweep(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("--algorithms", "nccl_rign"), 2, "unknown algorithm 'nccl_rign': families are"),
+        (
+            ("--algorithms", "nccl_rign"),
+            2,
+            "unknown algorithm 'nccl_rign': did you mean nccl_ring_ll? Families: coalesced",
+        ),
+        (("--algorithms", "expert"), 2, "expert has no all_reduce: give --collective all_to_all"),
+        (("--collective", "barrier", "--algorithms", "push"), 2, "push has no barrier: give --collective all_reduce"),
         (("--algorithms", ","), 2, "no algorithm named"),
         (("-b", "0"), 2, "-b: size '0'"),
         (("-b", "1e30"), 2, "larger than 1 TiB"),
@@ -43,7 +49,9 @@ def sweep(*words: str) -> subprocess.CompletedProcess[str]:
         (("-d", "float65"), 2, "unknown dtype 'float65'"),
         (("--nproc", "17"), 2, "world size 17"),
         (("--nproc", "0"), 2, "world size 0"),
-        (("--modes", "lazy"), 2, "--modes takes eager and graph"),
+        (("--modes", "lazy"), 2, "--modes lazy: expected eager or graph, or both by a comma"),
+        (("--modes", "grpah"), 2, "did you mean graph?"),
+        (("--calls", "abc"), 2, "--calls abc: expected whole numbers by commas, such as 1,122"),
         (("--calls", "0"), 2, "--calls 0"),
         (("--launches", "-1"), 2, "--launches -1"),
         (("--budget", "soon"), 2, "duration 'soon'"),

@@ -1,6 +1,8 @@
 """Fixtures of every test: speed budgets, snapshots, the repository's root, a command runner."""
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -91,6 +93,28 @@ def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         )
 
     return check
+
+
+@pytest.fixture
+def on_terminal(tmp_path: Path) -> Callable[..., str]:
+    """`on_terminal(80, "topo")`: what the command line prints to a terminal of that many characters."""
+
+    def run(columns: int, *words: str) -> str:
+        ours, theirs = pty.openpty()
+        env = os.environ | {"COLUMNS": str(columns), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        command = [sys.executable, "-m", "collbench", *words]
+        with subprocess.Popen(command, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=theirs) as child:
+            os.close(theirs)
+            parts = []
+            # a read fails once nobody holds the other end any more
+            with contextlib.suppress(OSError):
+                while part := os.read(ours, 1 << 16):
+                    parts.append(part)
+            os.close(ours)
+            assert child.wait(60) == 0
+        return b"".join(parts).decode().replace("\r\n", "\n")
+
+    return run
 
 
 @pytest.fixture

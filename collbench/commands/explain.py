@@ -89,12 +89,13 @@ def _explanations(
     from collbench.contention.explain import explain
     from collbench.contention.explain_host import HostRates, explain_host
     from collbench.contention.traffic import Schedule
+    from collbench.results.crowding import hardware_threads
     from collbench.results.records import Fabric
 
     predict, known, topology = predictor(ours, parameters), registry(), evidence.topology
     cells: Mapping[str, Cell] = {cell.cell_id: cell for cell in ours.cells}
     links = ours.fabric not in {Fabric.HOST, Fabric.SHARED_GPU}
-    rates = HostRates.of(evidence.probes, ours.world_size, _threads(ours))
+    rates = HostRates.of(evidence.probes, ours.world_size, hardware_threads(ours.machine))
     for row in rows:
         cell = cells[row["cell_id"]]
         name, size = cell.algorithm, cell.call.bytes
@@ -111,13 +112,6 @@ def _explanations(
         )
 
 
-def _threads(ours: "Run") -> int:
-    """Hardware threads of the run's machine, 0 where its record does not say."""
-    facts = ours.machine.get("facts")
-    text = str(facts.get("threads", "")) if isinstance(facts, dict) else ""
-    return int(text) if text.isdecimal() else 0
-
-
 def _print(found: "list[tuple[Cell, Explanation]]", findings: "Sequence[Finding]", *, as_json: bool) -> None:
     if as_json:
         import json
@@ -129,10 +123,52 @@ def _print(found: "list[tuple[Cell, Explanation]]", findings: "Sequence[Finding]
         print(json.dumps(data, indent=1, allow_nan=False))
         return
     from collbench.contention.findings import told
+    from collbench.results.terminal import terminal_width, wrapped
 
-    for cell, one in found:
-        calls = "1 call" if cell.calls == 1 else f"{cell.calls} calls"
-        print(f"[{cell.mode}, {calls}] {one.sentence}")
+    width = terminal_width()
+    for lines in _paragraphs(found, width):
+        print(lines)
     print("\nDegraded states, by this run's own probes, logs and samples:")
     for head, text in told(findings):
-        print(f"{head:<8}  {text}")
+        print(wrapped(f"{head:<8}  {text}", width, 10))
+
+
+def _paragraphs(found: "list[tuple[Cell, Explanation]]", width: int | None) -> "Iterator[str]":
+    """A sentence for each cell, but one table for cells of which the same holds."""
+    from collbench.results.terminal import wrapped
+
+    alike: dict[str, list[tuple[Cell, Explanation]]] = {}
+    for cell, one in found:
+        alike.setdefault(one.common, []).append((cell, one))
+    for common, some in alike.items():
+        if common and len(some) > 1:
+            yield (
+                f"{wrapped(common, width)} Microseconds:"
+                if width is None
+                else wrapped(f"{common} Microseconds:", width)
+            )
+            yield from _table(some, width)
+            continue
+        for cell, one in some:
+            calls = "1 call" if cell.calls == 1 else f"{cell.calls} calls"
+            yield wrapped(f"[{cell.mode}, {calls}] {one.sentence}", width, 2)
+
+
+def _table(some: "list[tuple[Cell, Explanation]]", width: int | None) -> "list[str]":
+    """What is known of cells that nothing is predicted of; on a terminal no mode that all share."""
+    from collbench.results.table import grid
+    from collbench.units import format_us
+
+    words = {"algorithm": [cell.algorithm for cell, _ in some], "mode": [str(cell.mode) for cell, _ in some]}
+    if width is not None and len(set(words["mode"])) == 1:
+        del words["mode"]
+    numbers = {"bytes": [str(cell.call.bytes) for cell, _ in some], "calls": [str(cell.calls) for cell, _ in some]}
+    times: dict[str, list[str]] = {}
+    for _, one in some:
+        parts = one.record.get("parts_us") or {}
+        values = {"measured": one.record["measured_us"], "flags": parts.get("flags"), "moving": parts.get("moving")}
+        values |= {"rest": one.record.get("rest_us"), "p99": one.record.get("p99_us")}
+        for name, value in values.items():
+            times.setdefault(name, []).append(format_us(value))
+    known = {name: texts for name, texts in times.items() if set(texts) != {"-"}}
+    return grid({**words, **numbers, **known}, lambda name: name not in words)

@@ -38,7 +38,8 @@ class Explanation:
     """`sentence` for people, `record` for programs.
 
     Where the measurement is not explained, `test` is the degraded state to test for next, and `found` one that the
-    run's own probes, logs or samples show.
+    run's own probes, logs or samples show. Where nothing is predicted, `common` says what holds of all such cells of a
+    run, so that a table can do for their sentences.
     """
 
     verdict: Verdict
@@ -46,6 +47,7 @@ class Explanation:
     record: Mapping[str, Any]
     test: Regime | None = None
     found: Finding | None = None
+    common: str = ""
 
 
 def suspects(schedule: Schedule, bottleneck: str, *, links: bool = True) -> tuple[Regime, ...]:
@@ -110,7 +112,7 @@ def _not_modelled(name: str, algorithm: str, size_bytes: int, measured_us: float
         "verdict": str(Verdict.NOT_MODELLED), "algorithm": algorithm, "bytes": size_bytes, "measured_us": measured_us,
         "predicted_us": None, "sentence": sentence,
     }  # fmt: skip
-    return Explanation(Verdict.NOT_MODELLED, sentence, record)
+    return Explanation(Verdict.NOT_MODELLED, sentence, record, common=f"Not predicted: {reason}. No link is blamed.")
 
 
 def _unexplained(

@@ -67,12 +67,28 @@ def explain_host(
         "predicted_us": None, "ranks": rates.ranks, "threads": rates.threads or None, "parts_us": parts,
         "rest_us": max(0.0, measured_us - least) if parts else None, "p99_us": p99_us, "sentence": sentence,
     }  # fmt: skip
-    return Explanation(Verdict.NOT_MODELLED, sentence, record)
+    return Explanation(Verdict.NOT_MODELLED, sentence, record, common=_common(rates, parts))
 
 
 _NO_PROBES = (
     "This run has no probes (collbench sweep takes some unless --no-probe), so flags and bytes are not told apart."
 )
+
+
+def _common(rates: HostRates, parts: dict[str, float]) -> str:
+    """What holds of all cells of a run, above a table of their numbers."""
+    words = {"flags": "flags that fly one after the other", "moving": "moving all bytes through memory"}
+    told = " and ".join(f"{name} ({words[name]})" for name in parts)
+    least = (
+        f"By the best of this run's probes {told} take at least this; rest is {_rest(rates)}." if parts else _NO_PROBES
+    )
+    far = f"Where p99 is over {_FAR_TAIL:.0f} times measured, a turn of another process fits in there."
+    return f"Not predicted: {_turns(rates)}. {least} {far}"
+
+
+def _rest(rates: HostRates) -> str:
+    crowded = rates.ranks > (rates.threads or 0)
+    return "turns, waiting, sums and calls" if crowded else "waiting, sums and calls"
 
 
 def _turns(rates: HostRates) -> str:
@@ -95,5 +111,4 @@ def _least(schedule: Schedule, rates: HostRates, parts: dict[str, float], measur
     rest = measured_us - sum(parts.values())
     if rest <= 0:
         return f"{text}, which is all of it."
-    what = "turns, waiting, sums and calls" if rates.ranks > (rates.threads or 0) else "waiting, sums and calls"
-    return f"{text}; the other {format_us(rest)} us are {what}."
+    return f"{text}; the other {format_us(rest)} us are {_rest(rates)}."

@@ -15,6 +15,7 @@ from collbench.contention.regimes import detect
 from collbench.contention.traffic import Schedule
 from collbench.errors import CollbenchError
 from collbench.report.private import public
+from collbench.results.crowding import hardware_threads
 from collbench.results.records import Cell, Fabric, Mode, Run
 from collbench.results.store import RunFolder
 
@@ -56,7 +57,7 @@ class Predicted:
         topology, size = self.evidence.topology, cell.call.bytes
         schedule = algorithm.traffic(cell.call, topology) if algorithm else Schedule(())
         if self.run.fabric is Fabric.HOST:
-            rates = HostRates.of(self.evidence.probes, self.run.world_size, _threads(self.run))
+            rates = HostRates.of(self.evidence.probes, self.run.world_size, hardware_threads(self.run.machine))
             return explain_host(cell.algorithm, size, schedule, rates, row["p50_us"], row["p99_us"])
         links = self.run.fabric not in NO_LINKS
         return explain(
@@ -75,13 +76,6 @@ class Predicted:
         else:
             why = "the model has no parameters for what was measured here"
         return f"No time is split into terms: {why}."
-
-
-def _threads(run: Run) -> int:
-    """Hardware threads of the run's machine, 0 where its record does not say."""
-    facts = run.machine.get("facts")
-    text = str(facts.get("threads", "")) if isinstance(facts, dict) else ""
-    return int(text) if text.isdecimal() else 0
 
 
 def predict_run(folder: RunFolder) -> Predicted:

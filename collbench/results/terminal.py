@@ -1,6 +1,5 @@
 """How wide the place is that results are printed to, and text that fits it."""
 
-import os
 import shutil
 import sys
 import textwrap
@@ -11,11 +10,11 @@ _LEAST_WIDTH = 60
 
 
 def terminal_width() -> int | None:
-    """Characters of a line where people read: on a terminal, or where COLUMNS is set; else None.
+    """Characters of a line where stdout is a terminal, by COLUMNS or what it says itself; else None.
 
     With None every row is one line with all of its columns, which is what scripts read.
     """
-    if not (sys.stdout.isatty() or "COLUMNS" in os.environ):
+    if not sys.stdout.isatty():
         return None
     return max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,32 @@ def test_a_run_on_processors_blames_no_link(collbench: Shell, tmp_path: Path) ->
     assert "->" not in done.stdout
     (row,) = json.loads(collbench("explain", "run", "--json").stdout)["rows"]
     assert (row["verdict"], row["parts_us"]) == ("not_modelled", {"flags": 7.0})
+
+
+def test_cells_on_processors_are_one_table(collbench: Shell, tmp_path: Path) -> None:
+    """What holds of all is said once, above; a script gets a line for each cell."""
+    other = Cell("host_ring", CALL, Mode.EAGER, 122)
+    write(tmp_path / "run", Fabric.HOST, {HOST: 31.5, other: 12.25})
+    append_probe(tmp_path / "run", Probe("flag", "pair", 0, 1, ((0, 1),), 0, 0.5))
+    head, names, *lines = collbench("explain", "run").stdout.splitlines()
+    assert head.startswith("Not predicted: 8 ranks on processors wait")
+    assert "flags (flags that fly one after the other) take at least this" in head
+    assert names.split() == ["algorithm", "mode", "bytes", "calls", "measured", "flags", "rest", "p99"]
+    assert lines[0].split() == ["host_ring", "eager", "43008", "1", "31.5", "7.00", "24.5", "31.5"]
+    assert lines[1].split() == ["host_ring", "eager", "43008", "122", "12.2", "7.00", "5.25", "12.2"]
+    assert lines[2] == ""
+
+
+@pytest.mark.parametrize(("fabric", "times"), [
+    (Fabric.HOST, {HOST: 31.5, replace(HOST, calls=8): 9.0}), (Fabric.PCIE, {PUSH: 19.0, RING: 240.0}),
+])  # fmt: skip
+def test_nothing_reaches_beyond_a_terminal(
+    on_terminal: Callable[..., str], tmp_path: Path, fabric: Fabric, times: dict[Cell, float | None]
+) -> None:
+    write(tmp_path / "run", fabric, times)
+    told = on_terminal(80, "explain", "run")
+    assert "Degraded states" in told
+    assert max(map(len, told.splitlines())) <= 80
 
 
 COPIES = (

@@ -128,9 +128,8 @@ def _plan(args: argparse.Namespace) -> "TunePlan":
 
 
 def _space(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Space, imported lazily
-    import tomllib
-
     from collbench.errors import UsageError
+    from collbench.topology.toml_table import parse_toml
     from collbench.tune.space import Space, default_space_text, parse_set, read_space
 
     if args.space and args.set:
@@ -139,7 +138,7 @@ def _space(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Space, imported
         return parse_set(args.set)
     if args.space:
         return read_space(args.space)
-    return Space.from_dict(tomllib.loads(default_space_text()), "the default space")
+    return Space.from_dict(parse_toml(default_space_text()), "the default space")
 
 
 def _options(args: argparse.Namespace) -> "Options":

@@ -1,7 +1,6 @@
 """Parameters of the model: a value, how far it may be off, and who says so. Priors stand in `priors.toml`."""
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any
 
 from collbench.errors import InvalidError
 from collbench.topology.graph import Link, LinkKind
+from collbench.topology.toml_table import parse_toml
 
 __all__ = ["Parameter", "Parameters", "priors"]
 
@@ -128,7 +128,7 @@ def priors() -> Parameters:
     """
     path = Path(__file__).with_name("priors.toml")
     try:
-        rows = tomllib.loads(path.read_text(encoding="utf-8"))
+        rows = parse_toml(path.read_text(encoding="utf-8"))
         return Parameters({
             name: Parameter(float(row["value"]), float(row["sd"]), _PRIOR + row["source"]) for name, row in rows.items()
         })  # fmt: skip

@@ -1,6 +1,5 @@
 """The split of published rows into what is fitted and what is predicted: `split.toml`, fixed before fitting."""
 
-import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
@@ -9,6 +8,7 @@ from typing import Any
 
 from collbench.contention.published import Bandwidth, Latency
 from collbench.errors import InvalidError
+from collbench.topology.toml_table import parse_toml
 
 __all__ = ["Split", "excluded", "is_calibration", "pattern", "size_split", "split_file"]
 
@@ -32,7 +32,7 @@ def split_file() -> Mapping[str, Any]:
     """
     path = Path(__file__).with_name("split.toml")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidError(f"{path}: {error}: install collbench again") from error
 

@@ -1,6 +1,5 @@
 """Classes of wiring, as published tables name them, -> topologies: `topologies/classes.toml`."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from collbench.topology import catalog
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology, TopologyError
 from collbench.topology.pcie import with_nominal
+from collbench.topology.toml_table import parse_toml
 
 __all__ = ["FILE", "class_topology"]
 
@@ -21,7 +21,7 @@ _PCIE_WIDTH = 16
 def _classes() -> Mapping[str, Any]:
     path = catalog.folder() / f"{FILE}.toml"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TopologyError(f"{path}: {error}: install collbench again") from error
 

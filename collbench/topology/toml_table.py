@@ -10,7 +10,7 @@ from typing import Any
 
 from collbench.topology.graph import TopologyError
 
-__all__ = ["MAX_CHARS", "Document", "Place", "Table"]
+__all__ = ["MAX_CHARS", "Document", "Place", "Table", "parse_toml"]
 
 MAX_CHARS = 1 << 20
 """Longest text that is read: a machine file has a few kilobytes, so a larger one is something else."""
@@ -23,9 +23,35 @@ type_names: Mapping[type, str] = {
 Place = tuple[str | int, ...]
 """Keys and list positions from the top of the file: `("gpus", 1, "id")`."""
 
+_BITS = 63
+_TOO_LONG = "a whole number has more than TOML's 64 bits"
 _HEADER = re.compile(r"\s*(?P<open>\[\[?)\s*(?P<name>[A-Za-z0-9_\-.\s]+?)\s*\]\]?\s*(?:#.*)?")
 _KEY = re.compile(r"\s*(?P<name>[A-Za-z0-9_\-]+(?:\s*\.\s*[A-Za-z0-9_\-]+)*)\s*=")
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document\)")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The values of a TOML text; all TOML of collbench is read here.
+
+    Raises:
+        ValueError: no TOML, lists in lists without end, or a whole number of more than TOML's 64 bits.
+    """
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python reads up to 4,300 digits
+        raise ValueError(_TOO_LONG) from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    left: list[Any] = [values]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict | list):
+            left.extend(value.values() if isinstance(value, dict) else value)
+        elif isinstance(value, int) and value.bit_length() > _BITS:
+            raise ValueError(_TOO_LONG)
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +72,11 @@ class Document:
         if len(text) > MAX_CHARS:
             raise TopologyError(f"{file}: {len(text)} characters, expected a TOML file of at most {MAX_CHARS}")
         try:
-            values = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            values = parse_toml(text)
+        except ValueError as error:
             found = _AT_LINE.search(str(error))
-            line = found[1] if found and found[1] else str(text.count("\n") + 1)
-            raise TopologyError(f"{file}:{line}: no TOML: {_AT_LINE.sub('', str(error))}") from error
+            line = f":{found[1] or text.count(chr(10)) + 1}" if found else ""
+            raise TopologyError(f"{file}{line}: no TOML: {_AT_LINE.sub('', str(error))}") from error
         return cls(file, values, _line_index(text))
 
     def line(self, place: Place) -> int:

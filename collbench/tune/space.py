@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from collbench.errors import InvalidError, UsageError
 from collbench.measure.environment import ALLOWED_PREFIXES, worker_environment
 from collbench.results.records import SCHEMA
 from collbench.results.summary import clean
+from collbench.topology.toml_table import parse_toml
 
 __all__ = ["DEFAULT", "Candidate", "Space", "default_space_text", "parse_set", "read_space"]
 
@@ -187,10 +187,10 @@ def read_space(path: Path) -> Space:
         InvalidError: it is no TOML, has another schema, or another shape.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"--space {path}: no such file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InvalidError(f"{path}: cannot be read as TOML: {error}") from error
     if data.get("schema", SCHEMA) != SCHEMA:
         raise InvalidError(f"{path}: schema {clean(str(data['schema']))[:40]!r}, expected {SCHEMA}")

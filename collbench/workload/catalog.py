@@ -1,7 +1,6 @@
 """Workloads as data: `collbench/workloads/*.toml` and files of users in the same form. Times in microseconds."""
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from collbench.errors import InvalidError, UsageError
 from collbench.results.records import SCHEMA, Collective
+from collbench.topology.toml_table import parse_toml
 from collbench.units import MAX_BYTES
 
 __all__ = ["Calls", "Speculation", "Workload", "find", "folder", "load", "names", "read"]
@@ -111,11 +111,12 @@ def load(path: Path) -> Workload:
             raw = file.read(_MAX_FILE_BYTES + 1)
         if len(raw) > _MAX_FILE_BYTES:
             raise InvalidError(f"{path}: larger than 1 MiB, expected a workload of a few KiB")
-        return read(tomllib.loads(raw.decode()), str(path))
+        values = parse_toml(raw.decode())
     except OSError as error:
         raise InvalidError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidError(f"{path}: no TOML: {error}") from error
+    return read(values, str(path))
 
 
 def read(data: Mapping[str, Any], where: str) -> Workload:

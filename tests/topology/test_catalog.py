@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from collbench.errors import UsageError
 from collbench.topology import catalog, catalog_reader
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology, TopologyError
+from collbench.topology.toml_table import parse_toml
 
 SMALL = """\
 schema = "collbench/1"
@@ -151,6 +152,16 @@ def test_a_fault_is_refused_with_its_line(old: str, new: str, line: int, says: s
     assert str(caught.value).startswith(f"small.toml:{line}: ")
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("digits", ["9" * 19, "9" * 5000, "0x" + "f" * 5000, "-9223372036854775809"])
+def test_a_whole_number_of_more_than_64_bits_is_no_toml(digits: str) -> None:
+    """Python reads such numbers up to a limit of its own, and then fails to print or to convert them."""
+    with pytest.raises(TopologyError, match="^small.toml: no TOML: a whole number has more than TOML's 64 bits$"):
+        read(SMALL.replace("width = 16", f"width = {digits}"))
+    with pytest.raises(TopologyError, match="^small.toml: no TOML: nested too deep$"):
+        read("a = " + "[" * 5000)
+    assert parse_toml("a = [9223372036854775807]") == {"a": [2**63 - 1]}
 
 
 def test_a_class_without_source_is_refused() -> None:

@@ -82,6 +82,7 @@ def test_numbers_and_booleans_in_toml_are_text(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("[variables", "cannot be read as TOML"),
+        ("[variables]\nNCCL_BUFFSIZE = [" + "9" * 5000 + "]\n", "more than TOML's 64 bits"),
         ("", r"expected \[variables\]"),
         ('[variables]\nNCCL_PROTO = "LL"\n', "a variable needs a list"),
         ("[variables]\nNCCL_PROTO = [1.5]\n", "neither text nor a whole number"),

@@ -101,7 +101,7 @@ def test_a_name_that_is_none() -> None:
         find("decode")
 
 
-@pytest.mark.parametrize("text", ["a = ", "\x00", "a" * ((1 << 20) + 1), "[" * 5000])
+@pytest.mark.parametrize("text", ["a = ", "\x00", "a" * ((1 << 20) + 1), "[" * 5000, "a = " + "9" * 5000])
 def test_files_that_cannot_be_read(text: str, tmp_path: Path) -> None:
     path = tmp_path / "w.toml"
     path.write_text(text)

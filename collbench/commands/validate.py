@@ -24,9 +24,15 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         help="compare the model with tables of published measurements",
         description="Predict every row of published tables that the model has a topology for, and print the errors,\n"
         "apart by what was known of a row, beside simple baselines on the same rows.",
-        epilog="Errors are |log(predicted / measured)|, 10% is a factor of 1.105. docs/model/data holds the tables.",
+        epilog="Errors are |log(predicted / measured)|, 10% is a factor of 1.105.",
     )
-    parser.add_argument("folder", metavar="DIR", type=Path, help="folder with public_latency.csv, public_bandwidth.csv")
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        nargs="?",
+        type=Path,
+        help="folder with public_latency.csv, public_bandwidth.csv; default: those that come with collbench",
+    )
     parser.add_argument("--by-size", action="store_true", help="also below 16 KiB, to 256 KiB, and above")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.set_defaults(run=run)
@@ -36,14 +42,14 @@ def run(args: argparse.Namespace) -> int:
     """Carry it out; gives the exit code.
 
     Raises:
-        UsageError: the folder holds neither table.
+        UsageError: the folder holds neither table, or the package came without them.
         InvalidError: no row is of use.
     """
-    from collbench.contention.published import read
+    from collbench.contention.published import folder, read
     from collbench.contention.validate import validate
     from collbench.results.problems import warn
 
-    latency, bandwidth, problems = read(args.folder)
+    latency, bandwidth, problems = read(args.folder or folder())
     outcome = validate(latency, bandwidth)
     warn(problems[:_PROBLEMS])
     if len(problems) > _PROBLEMS:

@@ -19,7 +19,7 @@ BETWEEN_MACHINES = 0.60
 """Spread of the logarithm by which machines and kernels differ that nobody has measured, beside what priors say.
 
 It counts in proportion to the share of priors. With it, nominal 90 % intervals hold 90 % of 222 published times, each
-of 15 systems weighing the same: `collbench validate docs/model/data` prints it, a test compares. Two systems on which
+of 15 systems weighing the same: `collbench validate` prints it, a test compares. Two systems on which
 the model is off by a factor of two to twelve make it this wide; without them it would be 0.30.
 """
 

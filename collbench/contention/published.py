@@ -18,6 +18,7 @@ __all__ = [
     "LATENCY",
     "Bandwidth",
     "Latency",
+    "folder",
     "nccl_choice",
     "nccl_table_us",
     "port_gbps",
@@ -74,6 +75,13 @@ class Bandwidth:
     pattern: str
     total_gbps: float
     solo_gbps: float
+
+
+def folder() -> Path:
+    """Folder of the tables that come with collbench: inside the package where it is installed, else in its checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "published"
+    return inside if inside.is_dir() else package.parent / "docs" / "model" / "data"
 
 
 def read(folder: Path) -> tuple[list[Latency], list[Bandwidth], list[str]]:

@@ -1,11 +1,16 @@
 """Accuracy is measured on rows that were not fitted, beside baselines, and every row left out is counted."""
 
 import math
+import shutil
+import subprocess
+import tomllib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from collbench.contention import published
 from collbench.contention.bandwidths import flows_of
 from collbench.contention.curves import assign
 from collbench.contention.prediction import BETWEEN_MACHINES
@@ -245,3 +250,29 @@ def test_nothing_to_predict_is_an_error() -> None:
         validate(
             [row(1024, 7.0, wiring="unknown-4gpu")], [Bandwidth("B", "m", "CE copy", "write", "1 PIX", 50, math.nan)]
         )
+
+
+def test_an_installed_package_finds_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a wheel they lie inside the package, in a checkout beside the documents."""
+    assert published.folder() == TABLES
+    package = tmp_path / "collbench"
+    (package / "contention").mkdir(parents=True)
+    shutil.copytree(TABLES, package / "published")
+    monkeypatch.setattr(published, "__file__", str(package / "contention" / "published.py"))
+    assert published.folder() == package / "published"
+    assert published.read(published.folder())[0]
+
+
+def test_the_wheel_holds_the_tables_where_they_are_looked_for(root: Path) -> None:
+    built = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]
+    assert built["wheel"]["force-include"]["docs/model/data"] == "collbench/published"
+    assert "/docs" in built["sdist"]["include"]  # from which wheels are built too
+
+
+def test_without_a_folder_the_command_takes_the_tables_that_come_with_it(
+    collbench: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done, named = collbench("validate"), collbench("validate", str(TABLES))
+
+    assert (done.returncode, done.stdout) == (0, named.stdout)
+    assert "Kendall's tau" in done.stdout

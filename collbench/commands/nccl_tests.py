@@ -114,6 +114,7 @@ def _parse(args: argparse.Namespace) -> int:
     from collbench.interop.nccl_tests.options import program_named
     from collbench.interop.nccl_tests.printing import as_json, table
     from collbench.interop.nccl_tests.reading import read
+    from collbench.results.terminal import terminal_width
 
     if args.extra or args.launcher or args.dry_run:
         raise UsageError("--parse reads a file and starts nothing: leave out --launcher, --dry-run and what follows --")
@@ -124,7 +125,7 @@ def _parse(args: argparse.Namespace) -> int:
             _say(text)
     if args.out:
         _keep(args, found)
-    print(json.dumps(as_json(found), indent=1, allow_nan=False) if args.json else table(found))
+    print(json.dumps(as_json(found), indent=1, allow_nan=False) if args.json else table(found, terminal_width()))
     return 0
 
 

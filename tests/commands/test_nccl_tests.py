@@ -238,6 +238,32 @@ def test_parse_prints_rows(capsys: Out) -> None:
     assert "8 ranks, NCCL 2.30.7, nccl-tests 2.19.6: mean of 20 calls" in capsys.readouterr().out
 
 
+def test_wrong_rows_are_printed_without_a_time(capsys: Out) -> None:
+    """As in a run folder: what was wrong took no time that anybody may compare."""
+    row = next(line for line in PLAIN.splitlines() if line.startswith("        1024"))
+    Path("x.txt").write_text(PLAIN.replace(row, row[:-1] + "3"))
+    assert main(["nccl-tests", "--parse", "x.txt", "--json"]) == 0
+    wrong = json.loads(capsys.readouterr().out)["rows"][1]
+    assert (wrong["place"], wrong["wrong"]) == ("in", 3)
+    assert {wrong[name] for name in ("time_us", "p50_us", "min_us", "algbw_gbps", "busbw_gbps")} == {None}
+    assert main(["nccl-tests", "--parse", "x.txt"]) == 0
+    assert capsys.readouterr().out.splitlines()[3].split()[5:] == ["in", "-", "-", "-", "3"]
+
+
+def test_on_a_terminal_shared_words_are_said_once(on_terminal: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text(VERSIONED)
+    lines = on_terminal(80, "nccl-tests", "--parse", "x.txt").splitlines()
+    assert "nccl-tests 2.19.6, float32, sum: mean of 20 calls" in " ".join(" ".join(lines).split())
+    assert [line for line in lines if len(line) > 80] == []
+    assert sum("float32" in line for line in lines) == 1
+
+
+def test_a_missing_file_is_a_wrong_call(capsys: Out) -> None:
+    assert main(["nccl-tests", "--parse", "no.txt"]) == 2
+    assert capsys.readouterr().err == "collbench: --parse no.txt: no such file\n"
+    assert main(["nccl-tests", "--parse", "."]) == 3
+
+
 def test_json_shapes_are_kept(snapshot: Callable[[str, str], None], capsys: Out) -> None:
     Path("x.json").write_text(json_text())
     assert main(["nccl-tests", "--parse", "x.json", "--json"]) == 0

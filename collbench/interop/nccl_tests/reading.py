@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from collbench.errors import UsageError
 from collbench.interop.nccl_tests.builder import completed
 from collbench.interop.nccl_tests.json_file import looks_like_json, read_json
 from collbench.interop.nccl_tests.table import Invocation, OutputError
@@ -36,6 +37,7 @@ def read(path: str) -> list[Invocation]:
     """The runs in a file, or in stdin where `path` is `-`. A file's name may say which program it was.
 
     Raises:
+        UsageError: there is no such file.
         OutputError: as `parse`, with the file's name before it; or the file cannot be read.
     """
     name = "stdin" if path == "-" else path
@@ -45,6 +47,8 @@ def read(path: str) -> list[Invocation]:
         else:
             with Path(path).open("rb") as file:
                 raw = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise UsageError(f"--parse {name}: no such file") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise OutputError(f"{name}: cannot be read: {reason}") from None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+    from collections.abc import Sequence
 
     from collbench.contention.scores import Score
     from collbench.contention.validate import Outcome
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _PROBLEMS = 20
-_WORDS = 4
-"""Columns of the table that hold words."""
+_WORDS = ("table", "known", "sizes", "model")
+_HEAD = (*_WORDS, "median", "p90", "bias", "n", "systems", "in 90 %")
 
 
 def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -24,7 +25,7 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         help="compare the model with tables of published measurements",
         description="Predict every row of published tables that the model has a topology for, and print the errors,\n"
         "apart by what was known of a row, beside simple baselines on the same rows.",
-        epilog="Errors are |log(predicted / measured)|, 10% is a factor of 1.105.",
+        epilog="Errors are |log(predicted / measured)|, 10% is a factor of 1.105; from 100% on the factor stands there.",
     )
     parser.add_argument(
         "folder",
@@ -73,35 +74,54 @@ def _print_json(outcome: "Outcome") -> None:
 
 
 def _print(outcome: "Outcome", rows: int, *, by_size: bool) -> None:
+    from collbench.contention.scores import ERROR_RULE
+    from collbench.results.terminal import terminal_width, wrapped
+
+    width = terminal_width()
     shown = [score for score in outcome.scores if by_size or score.regime == "all"]
-    head = ["table", "known", "sizes", "model", "median", "p90", "bias", "n", "systems", "in 90 %"]
-    lines = [head, *(_cells(score) for score in shown)]
-    width = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    for line in lines:
-        cells = (c.ljust(w) if i < _WORDS else c.rjust(w) for i, (c, w) in enumerate(zip(line, width, strict=True)))
-        print("  ".join(cells).rstrip())
+    print("\n".join(_table(shown) if width is None else _grouped(shown, by_size=by_size)))
+    print(f"\n{wrapped(ERROR_RULE, width)}")
     r = outcome.ranking
     if r:
-        print(
-            f"\nfastest of at least three algorithms: picked {r['fastest_picked']:.0%} of {r['groups']:.0f} sizes on "
+        text = (
+            f"fastest of at least three algorithms: picked {r['fastest_picked']:.0%} of {r['groups']:.0f} sizes on "
             f"{r['systems']:.0f} systems, regret median {r['median_regret']:.0%}, mean {r['mean_regret']:.0%}, "
             f"Kendall's tau {r['mean_tau']:.2f}; nothing fitted"
         )
-    spread = outcome.between_machines
-    print(f"\nbetween machines: a spread of {spread:.2f} makes 90 % intervals of what rests on priors hold 90 %")
+        print(f"\n{wrapped(text, width)}")
+    spread = f"a spread of {outcome.between_machines:.2f} makes 90 % intervals of what rests on priors hold 90 %"
+    print(f"\n{wrapped(f'between machines: {spread}', width)}")
     print(f"\nleft out: {sum(outcome.left_out.values())} of {rows} rows")
     for reason, count in outcome.left_out.items():
-        print(f"{count:5d}  {reason}")
+        print(wrapped(f"{count:5d}  {reason}", width, 7))
+
+
+def _table(scores: "Sequence[Score]") -> list[str]:
+    """One line per score with all of it, for scripts."""
+    from collbench.results.table import grid
+
+    cells = [_cells(score) for score in scores]
+    return grid({name: [line[i] for line in cells] for i, name in enumerate(_HEAD)}, lambda name: name not in _WORDS)
+
+
+def _grouped(scores: "Sequence[Score]", *, by_size: bool) -> list[str]:
+    """For people: what was predicted and what was known stand above the lines that share them."""
+    head, *lines = _table(scores)
+    at = head.index("sizes" if by_size else "model")
+    found = [head[at:]]
+    last = None
+    for score, line in zip(scores, lines, strict=True):
+        if (score.table, score.split) != last:
+            last = score.table, score.split
+            found += ["", f"{score.table}; {score.split}:"]
+        found.append(line[at:])
+    return found
 
 
 def _cells(score: "Score") -> list[str]:
+    from collbench.contention.scores import error_text
+
+    errors = [error_text(score.median, 1), error_text(score.p90, 1), error_text(score.bias, 1, signed=True)]
     coverage = "-" if score.coverage is None else f"{score.coverage:.0%}"
-    numbers = [
-        f"{score.median:.1%}",
-        f"{score.p90:.1%}",
-        f"{score.bias:+.1%}",
-        str(score.n),
-        str(score.systems),
-        coverage,
-    ]
-    return [score.table, score.split, score.regime, score.model, *numbers]
+    words = [score.table, score.split, score.regime, score.model]
+    return [*words, *errors, str(score.n), str(score.systems), coverage]

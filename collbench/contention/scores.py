@@ -1,5 +1,6 @@
 """Scores: how far a model is off on rows of one split."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +8,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Z90", "Score", "spread_between", "summed"]
+__all__ = ["ERROR_RULE", "Z90", "Score", "error_text", "spread_between", "summed"]
 
 Z90 = 1.645
 """Half width of a 90 % interval in standard deviations."""
 
+ERROR_RULE = (
+    "errors are |log(predicted / measured)|, 10 % is a factor of 1.105; from 100 % on the factor itself stands there: "
+    "x3.6, and as a bias /3.6 where so much too little was predicted"
+)
+"""What `error_text` prints, for readers."""
+
+_WHOLE = 10.0  # a factor from here on has no decimals
 _MOST_SPREAD, _HALVINGS = 4.0, 40
 
 
@@ -72,3 +80,15 @@ def spread_between(systems: Sequence[Sequence[tuple[float, float, float]]], hold
         middle = (low + high) / 2
         low, high = (low, middle) if held(middle) >= hold else (middle, high)
     return high
+
+
+def error_text(error: float, digits: int = 0, *, signed: bool = False) -> str:
+    """A logarithm as people read it: `13.4%`; from 100 % on the factor, `x3.6`, or `/3.6` of what is too small.
+
+    A percentage of -478 says nothing: a time cannot be less than nothing.
+    """
+    if abs(error) < 1:
+        return f"{error:+.{digits}%}" if signed else f"{error:.{digits}%}"
+    factor = math.exp(abs(error))
+    shown = f"{factor:.1f}" if factor < _WHOLE else f"{factor:.0f}"
+    return f"/{shown}" if error < 0 else f"x{shown}"

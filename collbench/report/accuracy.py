@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from collbench.contention.explain import MOST_RATIO
+from collbench.contention.scores import ERROR_RULE, error_text
 from collbench.report.canvas import CURVES, FLOOR, MUTED, Drawn, Key, Table, glyph, picture
 from collbench.report.predicted import Predicted
 from collbench.report.svg import Styles
@@ -100,7 +101,7 @@ def _scores(splits: Sequence[tuple[str, Sequence[_Pair]]]) -> Table:
                 some = [pair for pair in pairs if pair.kind == kind and str(pair.row["mode"]) == mode]
                 if some:
                     lines.append([word, kind, mode, str(len(some)), *_numbers(some)])
-    return Table("Errors in this run, |log(predicted / measured)|; 10 % is a factor of 1.105", columns, lines)
+    return Table(f"In this run {ERROR_RULE}", columns, lines)
 
 
 def _numbers(pairs: Sequence[_Pair]) -> list[str]:
@@ -109,8 +110,9 @@ def _numbers(pairs: Sequence[_Pair]) -> list[str]:
     one = errors([pair.predicted_us for pair in pairs], measured, [pair.sd for pair in pairs])
     floors = [(float(pair.row["floor_us"]), pair.measured_us) for pair in pairs if pair.row["floor_us"]]
     lines = lines_without([pair.row for pair in pairs])
-    baselines = [f"{errors(*zip(*some, strict=True)).median:.0%}" if some else "" for some in (floors, lines)]
-    return [f"{one.median:.0%}", f"{one.p90:.0%}", f"{one.bias:+.0%}", f"{one.coverage:.0%}", *baselines]
+    baselines = [error_text(errors(*zip(*some, strict=True)).median) if some else "" for some in (floors, lines)]
+    own = [error_text(one.median), error_text(one.p90), error_text(one.bias, signed=True)]
+    return [*own, f"{one.coverage:.0%}", *baselines]
 
 
 def lines_without(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:

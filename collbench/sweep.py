@@ -194,7 +194,7 @@ def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", p
 
     folder = _open_folder(args, options, machine, plan)
     told = folder.problems()
-    warn(told)
+    warn([*told, *_crowding(folder.run)])
     progress = Progress(len(plan.cells) * options.launches)
     try:
         with folder:
@@ -210,6 +210,18 @@ def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", p
     finally:
         progress.close()
     return _print_rows(folder, as_json=args.json)
+
+
+def _crowding(run: "Run") -> list[str]:
+    """Said before the time is spent: fewer ranks are the reader's choice."""
+    from collbench.results.crowding import hardware_threads, turns
+
+    if not (text := turns(run)):
+        return []
+    enough = max(1, hardware_threads(run.machine))
+    advice = f"--nproc {enough} gives each rank a thread, and " if enough > 1 else ""
+    told = f"{text.replace('took', 'take')}: times are mostly waiting, and launches of one algorithm can differ ten-fold"
+    return [f"{told}; {advice}--launches 5 shows by how much"]
 
 
 def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan") -> "RunFolder":

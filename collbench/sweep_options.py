@@ -28,6 +28,7 @@ _DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloa
 
 _DTYPE_HELP = "float32, float16, bfloat16 or int32; default bfloat16, on a host float32"
 _SKEW_HELP = "splits of an all_to_all, by commas: even, dispatch[:EXPONENT[:SEED]], combine[...]; default even"
+_DTYPE_HELP = "float32, float16, bfloat16 or int32; default float32 on a host, bfloat16 on GPUs"
 _COLLECTIVE_HELP = "all_reduce, all_gather, reduce_scatter, all_to_all or barrier; default all_reduce"
 
 

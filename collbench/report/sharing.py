@@ -13,6 +13,7 @@ from collbench.report.predicted import Predicted
 from collbench.report.private import public
 from collbench.report.svg import Styles
 from collbench.results.probes import SEVERAL, Probe
+from collbench.results.records import Fabric
 from collbench.topology.graph import Topology
 
 __all__ = ["LEVELS", "MOST_PROBES", "sharing"]
@@ -48,12 +49,17 @@ class _Together:
 
 
 def sharing(told: Predicted, styles: Styles) -> dict[str, Any]:
-    """`sharing` and `regimes` for the template, and `warnings_found`: degraded states that are present, a line each."""
+    """`sharing` and `regimes` for the template, and `warnings_found`: degraded states that are present, a line each.
+
+    Ranks on processors have no links to share: bytes of theirs together are a number of turns, not of contention.
+    """
     probes = [probe for probe in told.evidence.probes if probe.value is not None]
+    links = told.run.fabric is not Fabric.HOST
     words = _WORDS if told.evidence.topology.gpus else _HOST_WORDS
-    together = _together(probes, told.evidence.topology)
+    together = _together(probes, told.evidence.topology) if links else []
     shown = {
-        "matrices": [one for one in (_alone(probes, words), _flags(probes)) if one],
+        "links": links,
+        "matrices": [one for one in (_alone(probes, words) if links else None, _flags(probes)) if one],
         "figure": _figure(together, words, styles) if together else None,
         "probes": _table(told.evidence.probes[:MOST_PROBES]) if told.evidence.probes else None,
         "more": max(0, len(told.evidence.probes) - MOST_PROBES),

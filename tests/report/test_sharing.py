@@ -15,7 +15,7 @@ from collbench.report.predicted import Predicted, predict_run
 from collbench.report.sharing import LEVELS, sharing
 from collbench.report.svg import Styles
 from collbench.results.probes import Probe, append_probe
-from collbench.results.records import Status
+from collbench.results.records import Fabric, Status
 from collbench.results.store import RunFolder
 from collbench.testing import synthetic_gpu_run, synthetic_run
 
@@ -75,6 +75,16 @@ def test_a_degraded_state_is_warned_of_and_stands_first(told: Predicted) -> None
     assert any(text.startswith("downtrained link: ") for text in found["warnings_found"])
     assert found["regimes_finding"].startswith("Degraded states found: downtrained link")
     assert found["regimes"].lines[0][:2] == ["downtrained link", "present"]
+
+
+def test_ranks_on_processors_have_no_links_to_share(told: Predicted) -> None:
+    """The same probes of ranks on a host: flags and every probe stay, flows alone and together go."""
+    host = replace(told, run=replace(told.run, fabric=Fabric.HOST))
+    shown = sharing(host, Styles(COLOURS))["sharing"]
+
+    assert [one["title"] for one in shown["matrices"]] == ["Flight of a flag, us one way"]
+    assert (shown["figure"], shown["links"]) == (None, False)
+    assert len(shown["probes"].lines) == len(told.evidence.probes)
 
 
 def test_states_that_were_not_tested_are_never_called_absent(told: Predicted) -> None:

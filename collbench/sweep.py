@@ -220,8 +220,8 @@ def _crowding(run: "Run") -> list[str]:
         return []
     enough = max(1, hardware_threads(run.machine))
     advice = f"--nproc {enough} gives each rank a thread, and " if enough > 1 else ""
-    told = f"{text.replace('took', 'take')}: times are mostly waiting, and launches of one algorithm can differ ten-fold"
-    return [f"{told}; {advice}--launches 5 shows by how much"]
+    told = f"{text.replace('took', 'take')}: times are mostly waiting"
+    return [f"{told}, and launches of one algorithm can differ ten-fold; {advice}--launches 5 shows by how much"]
 
 
 def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan") -> "RunFolder":

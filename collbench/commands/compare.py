@@ -35,13 +35,15 @@ def run(args: argparse.Namespace) -> int:
     from collbench.gate.baseline import load_side
     from collbench.gate.comparison import compare, differences, table
     from collbench.results.records import SCHEMA
+    from collbench.results.terminal import terminal_width, wrapped
 
     base, current = load_side(args.base), load_side(args.current)
     rows, differ = compare(base, current), differences(base, current)
     if args.json:
         print(json.dumps({"schema": SCHEMA, "kind": "compare", "differences": differ, "rows": rows}, allow_nan=False))
         return 0
+    width = terminal_width()
     for line in differ:
-        print(f"differs: {line}")
-    print(table(rows))
+        print(wrapped(f"differs: {line}", width, 2))
+    print(table(rows, width))
     return 0

@@ -10,7 +10,7 @@ import numpy as np
 from collbench.errors import InvalidError
 from collbench.results.records import Flag, Run, Samples, Status
 from collbench.results.store import RunFolder
-from collbench.results.summary import clean, fold
+from collbench.results.summary import clean, fold, is_noisy
 
 __all__ = ["CellData", "SessionSpread", "Side", "joined", "side_of_run"]
 
@@ -28,7 +28,8 @@ class CellData:
     """One cell of one side: median (or another quantile) of the group's time per launch, us, in the launches' order.
 
     `iterations` holds the number of timed iterations of each launch. `status` is the worst of all launches, with its
-    reason; only an `ok` cell has medians. `implausible` says what was below its floor, empty if nothing was.
+    reason; only an `ok` cell has medians. `implausible` says what was below its floor, empty if nothing was; `noisy` is
+    the flag of that name, False where only medians are known.
     """
 
     status: Status
@@ -36,6 +37,7 @@ class CellData:
     medians_us: tuple[float, ...] = ()
     iterations: tuple[int, ...] = ()
     implausible: str = ""
+    noisy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def _one_of(parts: Sequence[CellData | None]) -> CellData:
     return CellData(
         Status.OK, "", tuple(us for part in whole for us in part.medians_us),
         tuple(count for part in whole for count in part.iterations),
-        next((part.implausible for part in whole if part.implausible), ""),
+        next((part.implausible for part in whole if part.implausible), ""), any(part.noisy for part in whole),
     )  # fmt: skip
 
 
@@ -144,7 +146,8 @@ def _cell(launches: Iterable[Samples], floor_us: float | None, quantile: float) 
         odd = f"{min(medians):.3g} us, its floor is {floor_us:.3g} us"
     elif any(Flag.IMPLAUSIBLE in one.flags for one in ordered):
         odd = "flagged implausible when it was measured"
-    return CellData(Status.OK, "", medians, tuple(one.size for one in folds), odd)
+    p50, p99 = (float(q) for q in np.quantile(np.concatenate(folds), (0.5, 0.99)))
+    return CellData(Status.OK, "", medians, tuple(one.size for one in folds), odd, is_noisy(folds, p50, p99))
 
 
 def _floors(run: Run) -> tuple[Mapping[str, float], list[str]]:

@@ -4,10 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from collbench.report.answer import Lead
-from collbench.report.series import LEAST_LAUNCHES, Panel, Point, Series
+from collbench.report.series import Panel, Series
+from collbench.results.intervals import interval_of_ratio
 from collbench.results.records import Fabric
 from collbench.units import format_bytes, format_us
 
@@ -60,22 +59,8 @@ def gain(lead: Lead, other: Series) -> Gain | None:
     point = other.at(lead.bytes)
     if point is None or not point.plausible:
         return None
-    interval = _interval(lead.point, point)
+    interval = interval_of_ratio(point.spread.medians, lead.point.spread.medians)
     return Gain(lead.bytes, lead.best.name, lead.point.p50_us, other.name, point.p50_us, interval)
-
-
-def _interval(best: Point, other: Point) -> tuple[float, float] | None:
-    """Welch's, on the logarithms of the launches' medians."""
-    ours, theirs = best.spread.medians, other.spread.medians
-    if min(len(ours), len(theirs)) < LEAST_LAUNCHES:
-        return None
-    logs = np.log(theirs), np.log(ours)
-    if max(float(one.std()) for one in logs) == 0.0:
-        return None
-    from scipy.stats import ttest_ind
-
-    span = ttest_ind(*logs, equal_var=False).confidence_interval(0.95)
-    return math.exp(float(span.low)), math.exp(float(span.high))
 
 
 def sentence(panel: Panel, leads: Sequence[Lead], fabric: Fabric, crowding: str = "") -> str:

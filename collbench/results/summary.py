@@ -15,6 +15,7 @@ __all__ = [
     "as_json",
     "clean",
     "fold",
+    "is_noisy",
     "printable",
     "rows",
 ]
@@ -109,13 +110,18 @@ def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
     return worst.status, reason if alike else f"launch {worst.launch}: {reason}"
 
 
+def is_noisy(folds: Sequence[np.ndarray[Any, np.dtype[np.float64]]], p50: float, p99: float) -> bool:
+    """Whether a cell with one fold per launch gets the flag: few iterations, a far tail, or launches that differ."""
+    medians = [float(np.median(one)) for one in folds]
+    few = sum(len(one) for one in folds) < LEAST_ITERATIONS
+    return few or p99 > MAX_TAIL * p50 or max(medians) > (1 + MAX_LAUNCH_SPREAD) * min(medians)
+
+
 def _judge(
     folds: Sequence[np.ndarray[Any, np.dtype[np.float64]]], p50: float, p99: float, floor_us: float | None
 ) -> set[Flag]:
-    medians = [float(np.median(one)) for one in folds]
     flags = set()
-    few = sum(len(one) for one in folds) < LEAST_ITERATIONS
-    if few or p99 > MAX_TAIL * p50 or max(medians) > (1 + MAX_LAUNCH_SPREAD) * min(medians):
+    if is_noisy(folds, p50, p99):
         flags.add(Flag.NOISY)
     if floor_us is not None and p50 < floor_us:
         flags.add(Flag.IMPLAUSIBLE)

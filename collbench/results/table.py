@@ -7,7 +7,7 @@ from collbench.results.summary import clean
 from collbench.results.terminal import wrapped
 from collbench.units import format_us
 
-__all__ = ["ENOUGH_ITERATIONS", "grid", "table"]
+__all__ = ["ENOUGH_ITERATIONS", "grid", "squeeze", "table"]
 
 ENOUGH_ITERATIONS = 100
 """Iterations below which p99 is hardly anything but the largest of them."""
@@ -54,7 +54,7 @@ def _fitting(rows: Sequence[_Row], width: int) -> list[str]:
     lines = [wrapped(text, width, 2) for text in [_shared(timed)] if text]
     if timed:
         columns = _differing(timed)
-        left_out = _squeeze(columns, width)
+        left_out = squeeze(columns, width, _LEAVE_FIRST)
         lines += grid(columns, _is_number)
         if any(text.endswith("*") for text in columns.get("p99_us", ())):
             lines.append(f"* of fewer than {ENOUGH_ITERATIONS} iterations: close to the largest of them")
@@ -95,10 +95,10 @@ def _differing(rows: Sequence[_Row]) -> _Columns:
     return {name: texts for name, texts in columns.items() if any(text.strip("- *") for text in texts)}
 
 
-def _squeeze(columns: _Columns, width: int) -> list[str]:
-    """Take columns away until the rest fits, the least telling first; gives their names."""
+def squeeze(columns: _Columns, width: int, leave_first: Sequence[str]) -> list[str]:
+    """Take columns away, in this order, until the rest fits; gives their names."""
     gone = []
-    for name in _LEAVE_FIRST:
+    for name in leave_first:
         if sum(max(map(len, (head, *texts))) + 2 for head, texts in columns.items()) - 2 <= width:
             break
         if columns.pop(name, None) is not None:

@@ -85,7 +85,9 @@ def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
         _check_same(earlier, machine, plan)
     plan = only(plan, args.cell if earlier is None else [cell.cell_id for cell in earlier.cells])
     if args.dry_run:
-        return _print_plan(plan, machine, options, as_json=args.json)
+        from collbench.sweep_output import print_plan
+
+        return print_plan(plan, machine, options, as_json=args.json)
     return _measure(args, options, machine, plan, place)
 
 
@@ -167,34 +169,16 @@ def _default_words(known: "Mapping[str, Algorithm]", gpus: int) -> str:
     return ",".join(fitting or known)
 
 
-def _print_plan(plan: "Plan", machine: "Machine", options: "Options", *, as_json: bool) -> int:
-    import json
-
-    from collbench.results.records import SCHEMA
-
-    able = {(a.name, a.variant): a for a in plan.algorithms}
-    rows = []
-    for cell in plan.cells:
-        support = able[cell.algorithm, cell.variant].support(machine, cell.call)
-        rows.append({**cell.row(), "runs": bool(support), "reason": support.reason})
-    if as_json:
-        print(json.dumps({"schema": SCHEMA, "kind": "plan", "seconds": round(plan.seconds, 1), "rows": rows}))
-        return 0
-    for row in rows:
-        print(row["cell_id"] + ("" if row["runs"] else f"  unsupported: {row['reason']}"))
-    print(f"{len(rows)} cells x {options.launches} launches, about {plan.seconds:.0f} s", file=sys.stderr)
-    return 0
-
-
 def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan", place: "Place") -> int:
     from collbench.measure.probe_sweep import probe_seconds, take_probes
     from collbench.measure.progress import Progress
     from collbench.measure.supervise import Supervisor
     from collbench.results.problems import warn
+    from collbench.sweep_output import crowding, print_rows
 
     folder = _open_folder(args, options, machine, plan)
     told = folder.problems()
-    warn([*told, *_crowding(folder.run)])
+    warn([*told, *crowding(folder.run)])
     progress = Progress(len(plan.cells) * options.launches)
     try:
         with folder:
@@ -209,19 +193,7 @@ def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", p
         raise
     finally:
         progress.close()
-    return _print_rows(folder, as_json=args.json)
-
-
-def _crowding(run: "Run") -> list[str]:
-    """Said before the time is spent: fewer ranks are the reader's choice."""
-    from collbench.results.crowding import hardware_threads, turns
-
-    if not (text := turns(run)):
-        return []
-    enough = max(1, hardware_threads(run.machine))
-    advice = f"--nproc {enough} gives each rank a thread, and " if enough > 1 else ""
-    told = f"{text.replace('took', 'take')}: times are mostly waiting"
-    return [f"{told}, and launches of one algorithm can differ ten-fold; {advice}--launches 5 shows by how much"]
+    return print_rows(folder, as_json=args.json)
 
 
 def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan") -> "RunFolder":
@@ -247,28 +219,6 @@ def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine
 def _command() -> tuple[str, ...]:
     """The call as a reader would repeat it; paths of this machine are cut to their last part."""
     return ("collbench", "sweep", *(Path(a).name if a.startswith("/") else a for a in sys.argv[1:] if a != "sweep"))
-
-
-def _print_rows(folder: "RunFolder", *, as_json: bool) -> int:
-    import json
-
-    from collbench.algorithms.cell_predictions import predictions_of
-    from collbench.algorithms.floors import floors_of
-    from collbench.contention.calibrate import read_parameters
-    from collbench.results.summary import as_json as rows_as_json
-    from collbench.results.summary import rows
-    from collbench.results.table import table
-    from collbench.results.terminal import terminal_width
-
-    predicted = predictions_of(folder.run, read_parameters(folder.path))
-    found = rows(folder.run, folder.samples(), floors_of(folder.run), predicted)
-    print(json.dumps(rows_as_json(found)) if as_json else table(found, terminal_width()))
-    print(f"run: {folder.path}", file=sys.stderr)
-    if not any(row["status"] == "ok" for row in found):
-        reasons = sorted({f"{row['status']}: {row['reason']}" for row in found})
-        print(f"collbench: no cell is ok: {'; '.join(reasons[:3])}", file=sys.stderr)
-        return InvalidError.exit_code
-    return 0
 
 
 def _die_politely(*, with_parent: bool) -> None:

@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("doctor", "workload", "tune", "testing"),
     ("gate",),
     ("report",),
-    ("parser", "streams", "sweep_options"),
+    ("parser", "streams", "sweep_options", "sweep_output"),
     ("sweep", "pytest_plugin"),
     ("commands",),
     ("cli",),

@@ -7,7 +7,7 @@ from collbench.results.summary import clean
 from collbench.results.terminal import wrapped
 from collbench.units import format_us
 
-__all__ = ["ENOUGH_ITERATIONS", "grid", "squeeze", "table"]
+__all__ = ["ENOUGH_ITERATIONS", "grid", "reasons", "squeeze", "table"]
 
 ENOUGH_ITERATIONS = 100
 """Iterations below which p99 is hardly anything but the largest of them."""
@@ -60,7 +60,7 @@ def _fitting(rows: Sequence[_Row], width: int) -> list[str]:
             lines.append(f"* of fewer than {ENOUGH_ITERATIONS} iterations: close to the largest of them")
         if left_out:
             lines.append(wrapped(f"not shown at {width} characters: {', '.join(left_out)}", width, 2))
-    told = [wrapped(text, width, 2) for text in _reasons(rows)]
+    told = [wrapped(text, width, 2) for text in reasons(rows, _has_reason)]
     return [*lines, *([""] if lines and told else []), *told]
 
 
@@ -106,14 +106,18 @@ def squeeze(columns: _Columns, width: int, leave_first: Sequence[str]) -> list[s
     return gone
 
 
-def _reasons(rows: Sequence[_Row]) -> list[str]:
-    """One line for each status, algorithm and reason, with how many of the algorithm's cells it is about."""
+def _has_reason(row: _Row) -> bool:
+    return row.get("p50_us") is None or bool(row.get("reason"))
+
+
+def reasons(rows: Sequence[_Row], about: Callable[[_Row], bool]) -> list[str]:
+    """Of the rows that it is `about`, one line for each status, algorithm and reason, and of how many of its cells."""
     found: dict[tuple[str, ...], list[_Row]] = {}
     cells: dict[tuple[str, str], int] = {}
     for row in rows:
         name = clean(str(row["algorithm"])), clean(str(row.get("variant") or ""))
         cells[name] = cells.get(name, 0) + 1
-        if row.get("p50_us") is None or row.get("reason"):
+        if about(row):
             found.setdefault((str(row["status"]), *name, clean(str(row.get("reason") or ""))), []).append(row)
     longest = max((len(key[0]) for key in found), default=0)
     return [

@@ -108,7 +108,8 @@ def _times(args: argparse.Namespace) -> "tuple[RunTimes | ModelTimes, Topology |
     with RunFolder.open(args.run_folder) as folder:
         evidence = Evidence.of_run(folder)
         warn([*folder.problems(), *evidence.problems])
-        return RunTimes(folder.run, folder.samples()), evidence.topology, cautions(detect(evidence))
+        measured = RunTimes(folder.run, folder.samples())
+        return measured, evidence.topology, (*measured.notes, *cautions(detect(evidence)))
 
 
 def _model(topology: "Topology | None", ranks: int | None) -> "ModelTimes":
@@ -151,17 +152,20 @@ def _print_text(workload: "Workload", advice: "Advice") -> None:
     for batch in advice.batches:
         print()
         _print_steps(advice, batch)
+    _print_same(advice)
     _print_worth(advice)
 
 
 def _short(advice: "Advice") -> str:
     """The answer in one sentence, for the first batch size; who cannot be told from the best is counted."""
+    from collbench.workload.tables import gain
+
     best = advice.steps[0]
     alike = [step for step in advice.steps if step.batch == best.batch]
     default = _default(alike)
     text = f"In short: {best.algorithm} at batch {best.batch}, {best.tokens_per_s:.1f} tokens/s"
     if default is not None and default is not best:
-        text += f", {_gain(best.step_us, default.step_us)} against {default.algorithm}"
+        text += f", {gain(best.step_us, default.step_us)} against {default.algorithm}"
     if advice.servable and advice.servable != best.algorithm:
         text += f"; of those that a server can be told to use, {advice.servable}"
     if best.interval_us is None:
@@ -186,28 +190,29 @@ def _no_interval(launches: int) -> str:
 
 
 def _print_steps(advice: "Advice", batch: int) -> None:
-    from collbench.units import format_us
+    from collbench.results.terminal import terminal_width
+    from collbench.workload import tables
 
-    steps = [step for step in advice.steps if step.batch == batch]
-    sizes = list(steps[0].call_us)
-    lines = [["algorithm", *(f"us at {size}" for size in sizes), "comm ms/step", "step ms", "interval", "tokens/s"]]
-    for step in steps:
-        span = "-" if step.interval_us is None else "-".join(f"{us / 1e3:.2f}" for us in step.interval_us)
-        lines.append([
-            step.algorithm, *(format_us(step.call_us[size]) for size in sizes), f"{step.comm_us / 1e3:.2f}",
-            f"{step.step_us / 1e3:.2f}", span, f"{step.tokens_per_s:.1f}",
-        ])  # fmt: skip
     print(f"batch {batch}")
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = [f"{line[0]:<{widths[0]}}", *(f"{t:>{w}}" for t, w in zip(line[1:], widths[1:], strict=True))]
-        print("  ".join(cells))
-    for how in dict.fromkeys(step.how for step in steps if step.how):
+    print("\n".join(tables.steps(advice, batch, terminal_width())))
+    for how in dict.fromkeys(step.how for step in advice.steps if step.batch == batch and step.how):
         print(f"times {how}")
 
 
+def _print_same(advice: "Advice") -> None:
+    """Names behind the + of the tables."""
+    from collbench.workload import tables
+
+    found = {batch: tables.alike([s for s in advice.steps if s.batch == batch]) for batch in advice.batches}
+    several = dict.fromkeys(tuple(names) for rows in found.values() for names in rows.values() if len(names) > 1)
+    if several:
+        print()
+    for first, *others in several:
+        _wrap(f"{first} +{len(others)}: the same figures for {', '.join(others)}.")
+
+
 def _print_worth(advice: "Advice") -> None:
-    from collbench.units import format_us
+    from collbench.workload import tables
 
     print()
     for batch in advice.batches:
@@ -216,20 +221,17 @@ def _print_worth(advice: "Advice") -> None:
         if slow is not None and slow is not best:
             _wrap(
                 f"Batch {batch}: {best.algorithm} instead of {slow.algorithm} saves "
-                f"{(slow.step_us - best.step_us) / 1e3:.2f} ms per step, {_gain(best.step_us, slow.step_us)} tokens/s."
+                f"{(slow.step_us - best.step_us) / 1e3:.2f} ms per step, {tables.gain(best.step_us, slow.step_us)} "
+                "tokens/s."
             )
-        if batch in advice.fusion_us:
-            saved = advice.fusion_us[batch]
-            _wrap(
-                f"Batch {batch}: fusing RMSNorm into the collective saves about {saved / 1e3:.2f} ms per step, "
-                f"{_gain(best.step_us - saved, best.step_us)} tokens/s."
-            )
-    for one in advice.coalescing:
-        verb = "saves" if one.saved_us > 0 else "costs"
-        _wrap(
-            f"Batch {one.batch}: joining {one.k} calls of {one.algorithm} into one {verb} "
-            f"{abs(one.saved_us) / 1e3:.2f} ms per step, where calls do not wait for each other's results."
-        )
+    for line in (*tables.fused(advice, _width()), *tables.joined(advice, _LAUNCHES, _width())):
+        print(line)
+    _print_break_even(advice)
+
+
+def _print_break_even(advice: "Advice") -> None:
+    from collbench.units import format_us
+
     default = _default(advice.steps)
     told = {advice.steps[0].algorithm, default.algorithm if default else ""}
     for point in (point for point in advice.break_even if point.algorithm in told):
@@ -247,11 +249,9 @@ def _default(steps: Sequence[Any]) -> Any:  # noqa: ANN401 - a Step or None
     return next((step for name in names for step in steps if step.algorithm == name), None)
 
 
-def _gain(fast_us: float, slow_us: float) -> str:
-    return f"{100 * (slow_us / fast_us - 1):+.1f} %" if fast_us > 0 else "-"
-
-
 def _print_rewired(wired: "Advice | None", rewired: "Advice | None", other: str) -> None:
+    from collbench.workload.tables import gain
+
     if wired is None or rewired is None:
         return
     for batch in (batch for batch in wired.batches if batch in rewired.batches):
@@ -259,7 +259,7 @@ def _print_rewired(wired: "Advice | None", rewired: "Advice | None", other: str)
         _wrap(
             f"Batch {batch}, by the model on both: rewired as {other}, the best is {after.algorithm} at "
             f"{after.step_us / 1e3:.2f} ms per step instead of {before.algorithm} at {before.step_us / 1e3:.2f}, "
-            f"{_gain(after.step_us, before.step_us)} tokens/s."
+            f"{gain(after.step_us, before.step_us)} tokens/s."
         )
 
 
@@ -273,13 +273,19 @@ def _print_settings(advice: "Advice") -> None:
         _wrap(f"No setting is known that selects {best}; the fastest with one is {advice.servable}.")
     print(f"To use {advice.servable}:")
     for one in advice.settings:
-        note = f"   # {one.note}" if one.note else ""
-        print(f"  {one.text}   ({one.where} {one.release}){note}")
+        line, note = f"  {one.text}   ({one.where} {one.release})", f"# {one.note}"
+        if one.note and len(line) + 3 + len(note) > _width():
+            _wrap(f"  {note}")
+        print(f"{line}   {note}" if one.note and len(line) + 3 + len(note) <= _width() else line)
+
+
+def _width() -> int:
+    import shutil
+
+    return max(60, shutil.get_terminal_size((120, 24)).columns)
 
 
 def _wrap(text: str) -> None:
-    import shutil
-    import textwrap
+    from collbench.results.terminal import wrapped
 
-    width = max(60, shutil.get_terminal_size((120, 24)).columns)
-    print(textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False))
+    print(wrapped(text, _width(), 2))

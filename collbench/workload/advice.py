@@ -10,10 +10,11 @@ from collbench.results.records import Collective, Fabric
 from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import Topology
 from collbench.workload.catalog import Calls, Workload
+from collbench.workload.coalescing import Coalescing, coalescing
 from collbench.workload.settings import Setting, settings_of
 from collbench.workload.times import CallTime, Times
 
-__all__ = ["CAUTION", "Advice", "BreakEven", "Coalescing", "Step", "advise"]
+__all__ = ["CAUTION", "Advice", "BreakEven", "Step", "advise"]
 
 CAUTION = (
     "Isolated microseconds do not carry over to tokens one to one: ranks arrive at different times in a server, and a "
@@ -23,7 +24,6 @@ CAUTION = (
 _NO_LINKS = {
     Fabric.HOST: "the ranks were processes on the CPU", Fabric.SHARED_GPU: "the ranks shared one GPU, without links",
 }  # fmt: skip
-_JOINED = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,6 @@ class BreakEven:
     def pays(self) -> bool:
         """Whether it does now."""
         return self.now_us < self.us
-
-
-@dataclass(frozen=True, slots=True)
-class Coalescing:
-    """What joining k independent calls into one saves per step, if all of them could be joined."""
-
-    batch: int
-    algorithm: str
-    k: int
-    saved_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +112,14 @@ def advise(
     missing: list[_Missing] = []
     steps = [step for batch in workload.batches for step in _steps(workload, times, batch, missing)]
     if not steps:
-        why = "; ".join(_grouped(missing)[:1]) or "no algorithm"
-        raise InvalidError(f"nothing to advise on {workload.name}: {why}")
+        raise InvalidError(f"nothing to advise on {workload.name}: {_why_nothing(workload, missing)}")
     servable, settings = _servable(steps, times, topology)
+    fastest: dict[int, str] = {}
+    for step in steps:
+        fastest.setdefault(step.batch, step.algorithm)
     return Advice(
         workload=workload.name, source=times.source, ranks=times.ranks, fabric=times.fabric, launches=times.launches,
-        steps=tuple(steps), fusion_us=_fusion(workload, steps), coalescing=tuple(_coalescing(workload, times, steps)),
+        steps=tuple(steps), fusion_us=_fusion(workload, steps), coalescing=tuple(coalescing(workload, times, fastest)),
         break_even=tuple(_break_even(workload, baseline, times, steps)) if baseline else (), servable=servable,
         settings=settings, missing=_grouped(missing), cautions=(*_cautions(times), *states),
         sources=dict(workload.sources or {}), sizes=_sizes(workload) if times.source == "run" else (),
@@ -144,6 +136,12 @@ def _grouped(missing: Iterable[_Missing]) -> tuple[str, ...]:
     for what, name in dict.fromkeys(missing):
         found.setdefault(what, []).append(name)
     return tuple(f"{what}: {', '.join(names)}" if any(names) else what for what, names in found.items())
+
+
+def _why_nothing(workload: Workload, missing: Iterable[_Missing]) -> str:
+    why = next(iter(_grouped(missing)), "no algorithm")
+    sizes = ",".join(map(str, _sizes(workload)))
+    return f"{why}: measure them with collbench sweep --sizes {sizes}" if why.startswith("no time at") else why
 
 
 def _sizes(workload: Workload) -> tuple[int, ...]:
@@ -214,23 +212,6 @@ def _fusion(workload: Workload, steps: Iterable[Step]) -> dict[int, float]:
     """Microseconds that fusing saves per step, by batch size."""
     count = sum(calls.count for calls in workload.calls)
     return {step.batch: workload.fusion_us * count for step in steps} if workload.fusion_us else {}
-
-
-def _coalescing(workload: Workload, times: Times, steps: Sequence[Step]) -> Iterable[Coalescing]:
-    """For the fastest algorithm of each batch: k calls in one, measured as such, or as a call of the joined size."""
-    if len(workload.calls) != 1:
-        return
-    (calls,) = workload.calls
-    for batch in dict.fromkeys(step.batch for step in steps):
-        best = next(step for step in steps if step.batch == batch)
-        size = workload.bytes_of(calls, batch)
-        for k in _JOINED:
-            measured = times.joined(best.algorithm, calls.collective, size, k)
-            larger = None if measured else times.at(best.algorithm, calls.collective, k * size)
-            each_us = measured.us if measured else larger.us / k if larger else None
-            if each_us is not None:
-                saved = calls.count * (best.call_us[size] - each_us)
-                yield Coalescing(batch, best.algorithm, k, saved)
 
 
 def _break_even(workload: Workload, baseline: Workload, times: Times, steps: Sequence[Step]) -> Iterable[BreakEven]:

@@ -1,7 +1,7 @@
 """How long one call takes, by algorithm and message size: from a run, or from the model on a topology alone."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,9 @@ __all__ = ["CallTime", "ModelTimes", "RunTimes", "Times"]
 
 
 _CHOOSERS = {"auto", "nccl_auto"}
+_WIDEST = 8
+"""Sizes that are further apart say nothing of those between them: protocols change there."""
+_MOST_ASIDE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,11 @@ class CallTime:
     interval_us: tuple[float, float] | None
     how: str = ""
 
+    def over(self, k: int) -> "CallTime":
+        """Time per message of a call that joins k of them."""
+        interval = None if self.interval_us is None else (self.interval_us[0] / k, self.interval_us[1] / k)
+        return CallTime(self.us / k, interval, self.how)
+
 
 class Times(Protocol):
     """What advice is made from."""
@@ -41,6 +49,10 @@ class Times(Protocol):
     mode: Mode
     launches: int
     """Least launches of any cell; 0 for the model."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader of these times should know, as sentences without a full stop."""
 
     def algorithms(self, collective: Collective) -> Sequence[str]:
         """Names of what there are times of."""
@@ -55,7 +67,8 @@ class Times(Protocol):
 class RunTimes:
     """Times of a run's `ok` cells: graph before eager, the longest chain before shorter ones, as a decode step runs.
 
-    Between two measured sizes time is taken as linear in the bytes; beyond them nothing is said.
+    Between two measured sizes at most 8 times apart, time is taken as linear in the bytes; elsewhere nothing is said.
+    `notes` name cells that were left aside because they must not be compared with those taken.
 
     Raises:
         InvalidError: the run has no `ok` cell.
@@ -72,7 +85,7 @@ class RunTimes:
                 bad.add(one.cell_id)
             elif one.latency_us:
                 medians.setdefault(one.cell_id, []).append(_median(one))
-        kept = _alike([cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad])
+        kept, self.notes = _alike([cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad])
         if not kept:
             raise InvalidError("the run has no cell that ended ok: there is nothing to advise from")
         self._joining = {name for name, algorithm in registry().items() if algorithm.batch > 1}
@@ -99,7 +112,7 @@ class RunTimes:
             return curve[size_bytes]
         below = max((size for size in curve if size < size_bytes), default=None)
         above = min((size for size in curve if size > size_bytes), default=None)
-        if below is None or above is None:
+        if below is None or above is None or above > _WIDEST * below:
             return None
         share = (size_bytes - below) / (above - below)
         low, high = curve[below], curve[above]
@@ -110,18 +123,42 @@ class RunTimes:
         return CallTime(low.us + share * (high.us - low.us), interval, f"between {below} and {above} bytes")
 
 
-def _alike(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells that may be compared: of each collective those with the plainest and then the most frequent settings."""
+_SETTINGS = ("dtype", "op", "place", "buffers", "epilogue", "skew")
+
+
+def _alike(cells: Sequence[Cell]) -> tuple[list[Cell], tuple[str, ...]]:
+    """Cells that may be compared: of each collective those with the plainest and then the most frequent settings.
+
+    Beside them a sentence for each collective of which others were left aside.
+    """
     groups: dict[Collective, dict[tuple[str, ...], list[Cell]]] = {}
     for cell in cells:
         call = cell.call
         settings = (call.dtype, call.op, cell.place, cell.buffers, call.epilogue, cell.skew or str(call.splits))
         groups.setdefault(call.collective, {}).setdefault(settings, []).append(cell)
-    plainest = (
-        max(of_one.items(), key=lambda item: (not item[0][4], item[0][5] in {"", "()"}, len(item[1])))
-        for of_one in groups.values()
+    found: list[Cell] = []
+    notes = []
+    for collective, of_one in groups.items():
+        taken = max(of_one, key=lambda one: (not one[4], one[5] in {"", "()"}, len(of_one[one])))
+        found += of_one[taken]
+        if len(of_one) > 1:
+            notes.append(_aside(collective, taken, of_one))
+    return found, tuple(notes)
+
+
+def _aside(collective: Collective, taken: tuple[str, ...], of_one: Mapping[tuple[str, ...], Sequence[Cell]]) -> str:
+    differ = [i for i in range(len(taken)) if len({settings[i] for settings in of_one}) > 1]
+
+    def told(settings: tuple[str, ...]) -> str:
+        words = (f"{_SETTINGS[i]} {settings[i].strip('()') or 'none'}" for i in differ)
+        return f"{', '.join(words)} ({len(of_one[settings])})"
+
+    others = [told(settings) for settings in of_one if settings != taken]
+    more = f"; and {len(others) - _MOST_ASIDE} more" if len(others) > _MOST_ASIDE else ""
+    return (
+        f"Of the run's {collective} cells those of {told(taken)} are taken; left aside: "
+        f"{'; '.join(others[:_MOST_ASIDE])}{more}"
     )
-    return [cell for _, members in plainest for cell in members]
 
 
 def _median(one: Samples) -> float:
@@ -148,14 +185,23 @@ def _curves(
 
 
 class ModelTimes:
-    """Times that the model predicts on a topology, captured in a graph; see `Forecast` for what it raises."""
+    """Times that the model predicts on a topology, captured in a graph; see `Forecast` for what it raises.
+
+    `verdicts` gives the doctor's by algorithm: what it does not say runs there is no advice, and `notes` name it.
+    """
 
     source = "model"
     mode = Mode.GRAPH
     launches = 0
 
-    def __init__(self, topology: Topology, ranks: int | None = None) -> None:
-        self._topology, self._ranks = topology, ranks
+    def __init__(
+        self,
+        topology: Topology,
+        ranks: int | None = None,
+        verdicts: Callable[[Forecast], Mapping[str, str]] | None = None,
+    ) -> None:
+        self._topology, self._ranks, self._verdicts = topology, ranks, verdicts
+        self._unsure: dict[Collective, frozenset[str]] = {}
         self._forecasts: dict[Collective, Forecast] = {}
         self._rows: dict[tuple[Collective, int], dict[str, CallTime]] = {}
         usual = self._forecast(Collective.ALL_REDUCE)
@@ -178,11 +224,19 @@ class ModelTimes:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of times on this topology should know, as sentences without a full stop."""
-        return tuple(note[0].upper() + note[1:] for note in self._forecast(Collective.ALL_REDUCE).notes)
+        found = [note[0].upper() + note[1:] for note in self._forecast(Collective.ALL_REDUCE).notes]
+        if names := sorted(set().union(*self._unsure.values())):
+            found.append(f"Not advised, since nobody knows whether they run there: {', '.join(names)}")
+        return tuple(found)
 
     def algorithms(self, collective: Collective) -> Sequence[str]:
         """See `Times`."""
-        return [algorithm.name for algorithm in self._forecast(collective).algorithms]
+        forecast = self._forecast(collective)
+        names = [algorithm.name for algorithm in forecast.algorithms]
+        if self._verdicts and collective not in self._unsure:
+            known = self._verdicts(forecast)
+            self._unsure[collective] = frozenset(name for name in names if known.get(name, "runs") != "runs")
+        return [name for name in names if name not in self._unsure.get(collective, ())]
 
     def at(self, algorithm: str, collective: Collective, size_bytes: int) -> CallTime | None:
         """See `Times`."""

@@ -72,10 +72,29 @@ def test_degraded_states_that_the_probes_show_are_in_the_advice(collbench: Shell
 
 
 def test_sizes_between_measured_ones_name_the_sweep_that_measures_them(collbench: Shell, tmp_path: Path) -> None:
-    run = synthetic_run(tmp_path / "run", costs={"push": (4.0, 0.5)}, modes=(Mode.GRAPH,), sizes=(4096, 65536))
+    run = synthetic_run(tmp_path / "run", costs={"push": (4.0, 0.5)}, modes=(Mode.GRAPH,), sizes=(4096, 32768))
     text = " ".join(collbench("advise", str(run.path)).stdout.split())
     assert "no time at 114688 bytes: push." in text
+    assert "What joining calls saves is not measured with an interval: collbench sweep" in text
     assert "collbench sweep --sizes 14336,114688,458752 --launches 5" in text
+
+
+def test_sizes_too_far_apart_name_the_sweep_too(collbench: Shell, tmp_path: Path) -> None:
+    run = synthetic_run(tmp_path / "run", costs={"push": (4.0, 0.5)}, modes=(Mode.GRAPH,), sizes=(1024, 1048576))
+    done = collbench("advise", str(run.path))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "no time at 14336 bytes: push: measure them with collbench sweep --sizes 14336,114688,458752" in done.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("topology", ["two-flat-gen5-switches", "nvswitch-8gpu"])
+def test_it_fits_a_terminal(columns: int, topology: str, on_terminal: Callable[..., str]) -> None:
+    """But for settings, which are pasted as they stand; joining is one table."""
+    lines = on_terminal(columns, "advise", "--topology", topology).splitlines()
+    assert [line for line in lines if len(line) > columns and "=" not in line] == []
+    assert sum("oining calls" in line for line in lines) == 1
+    at = next(i for i, line in enumerate(lines) if line.startswith("batch  algorithm"))
+    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["1", "8", "32"]
 
 
 def test_advice_knows_machines_without_peer_access_and_without_gpus(collbench: Shell) -> None:

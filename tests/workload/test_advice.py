@@ -11,7 +11,7 @@ from collbench.results.records import Call, Cell, Collective, Fabric, Mode, Run,
 from collbench.results.store import RunFolder
 from collbench.testing import synthetic_run
 from collbench.topology import catalog
-from collbench.workload import ModelTimes, RunTimes, Workload, advise, find, load
+from collbench.workload import ModelTimes, RunTimes, Workload, advise, find, load, tables
 from collbench.workload.advice import CAUTION
 from collbench.workload.catalog import Calls, Speculation
 from collbench.workload.settings import settings_of
@@ -25,6 +25,7 @@ class Known:
 
     source, mode, launches, ranks = "run", Mode.GRAPH, 5, 8
     measured: Mapping[int, CallTime] = {}
+    notes: Sequence[str] = ()
 
     def __init__(
         self, costs: Mapping[str, tuple[float, float]], kind: Collective = ALL_REDUCE, fabric: Fabric = Fabric.PCIE
@@ -69,10 +70,66 @@ def test_a_step_is_its_calls_and_the_rest() -> None:
 def test_joining_is_taken_as_measured_where_it_was() -> None:
     """Two messages in one call took 5 us each instead of 9: 100 calls save 400 us; four were not measured as such."""
     times = Known(COSTS)
-    times.measured = {2: CallTime(5.0, None)}
-    saved = {one.k: one.saved_us for one in advise(DECODE, times).coalescing if one.batch == 1}
-    assert saved[2] == pytest.approx(100 * (9 - 5))
-    assert saved[4] == pytest.approx(100 * (9 - (4 + 0.5 * 40) / 4))
+    times.measured = {2: CallTime(5.0, (4.5, 5.5))}
+    saved = {one.k: one for one in advise(DECODE, times).coalescing if one.batch == 1}
+    assert saved[2].saved_us == pytest.approx(100 * (9 - 5))
+    assert saved[2].interval_us == pytest.approx((100 * (8.1 - 5.5), 100 * (9.9 - 4.5)))
+    assert saved[4].saved_us == pytest.approx(100 * (9 - (4 + 0.5 * 40) / 4))
+
+
+@pytest.mark.parametrize("time", [CallTime(5.0, None), CallTime(5.0, (4.5, 5.5), "between 1024 and 4096 bytes")])
+def test_noise_is_not_what_joining_saves(time: CallTime) -> None:
+    """Without an interval, or between two sizes: nothing is said but the sweep that measures it."""
+    times = Known(COSTS)
+    times.measured = {2: time, 4: time}
+    advice = advise(replace(DECODE, batches=(1,)), times)
+    assert [(one.k, one.bytes) for one in advice.coalescing if one.saved_us is None] == [(2, 10240), (4, 10240)]
+    *table, last = tables.joined(advice, 5, None)
+    assert [line.split()[:4] for line in table[2:]] == [["1", "push", "-", "-"]]
+    assert (
+        last
+        == "-: not measured with an interval: collbench sweep --algorithms push --sizes 10240,20480,40960 --launches 5"
+    )
+    times.measured = dict.fromkeys((2, 4, 8), time)
+    alone = tables.joined(advise(replace(DECODE, batches=(1,)), times), 5, None)
+    assert len(alone) == 1
+    assert alone[0].startswith("What joining calls saves is not measured with an interval: collbench sweep")
+
+
+def test_a_gain_that_may_be_a_loss_has_no_number_of_its_own() -> None:
+    times = Known(COSTS)
+    times.measured = {2: CallTime(8.9, (7.0, 11.0))}
+    line = tables.joined(advise(replace(DECODE, batches=(1,)), times), 5, None)[-1]
+    assert line.split("push")[1].strip().startswith("[-0.29, 0.29]")
+    narrow = tables.joined(advise(replace(DECODE, batches=(1,)), times), 5, 60)
+    assert max(map(len, "\n".join(narrow).splitlines())) <= 60
+
+
+def test_sizes_far_apart_say_nothing_of_those_between(tmp_path: Path) -> None:
+    """Protocols change there; a factor of 8 is the most."""
+    made = synthetic_run(tmp_path / "run", costs={"push": (4.0, 0.5)}, sizes=(1024, 8192, 131072))
+    times = RunTimes(made.run, RunFolder.open(made.path).samples())
+    assert times.at("push", ALL_REDUCE, 4096) is not None
+    assert times.at("push", ALL_REDUCE, 16384) is None
+
+
+def test_cells_that_were_left_aside_are_named() -> None:
+    """In place was measured at more sizes: it is taken, and the other is named."""
+    cells = [
+        Cell("nccl", Call(size, 2, dtype="float32"), Mode.EAGER, 20, place=place)
+        for place, sizes in (("out", (1024,)), ("in", (1024, 4096))) for size in sizes
+    ]  # fmt: skip
+    samples = [Samples(cell.cell_id, 0, Status.OK, calls=20, latency_us=((5.0,) * 9,) * 2) for cell in cells]
+    times = RunTimes(Run("r", "", (), "", Fabric.PCIE, 2, 1, tuple(cells)), samples)
+    assert times.notes == ("Of the run's all_reduce cells those of place in (2) are taken; left aside: place out (1)",)
+    assert RunTimes(Run("r", "", (), "", Fabric.PCIE, 2, 1, tuple(cells[:1])), samples).notes == ()
+
+
+def test_algorithms_of_the_same_figures_are_one_row() -> None:
+    advice = advise(DECODE, Known({"push": (4.0, 0.5), "twin": (4.0, 0.5), "nccl_ring_ll": (20.0, 0.1)}))
+    lines = tables.steps(advice, 1, None)
+    assert [line.split("  ")[0].strip() for line in lines] == ["algorithm", "push +1", "nccl_ring_ll"]
+    assert max(map(len, tables.steps(advice, 1, 60))) <= 60
 
 
 def test_rows_of_joined_calls_are_no_choice_of_a_server(tmp_path: Path) -> None:
@@ -183,7 +240,7 @@ def test_times_of_a_run_come_from_its_cells(tmp_path: Path) -> None:
 
 
 def test_one_launch_has_no_interval(tmp_path: Path) -> None:
-    folder = RunFolder.open(synthetic_run(tmp_path / "run").path)
+    folder = RunFolder.open(synthetic_run(tmp_path / "run", sizes=(4096, 14336)).path)
     times = RunTimes(folder.run, folder.samples())
     advice = advise(replace(DECODE, batches=(1,)), times)
     assert (advice.launches, {step.interval_us for step in advice.steps}) == (1, {None})

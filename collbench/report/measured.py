@@ -96,7 +96,8 @@ def _fastest(panel: Panel, leads: Sequence[answer.Lead]) -> Table:
         name = cell["name"] + (f" ({cell['flags']})" if cell["flags"] else "")
         ties, behind = cell["ties"].removeprefix("tied with "), cell["next"].removeprefix("next: ")
         line = [format_bytes(lead.bytes), name, cell["time"].replace(" us", ""), ties, behind]
-        lines.append([*line, told.words if told else "is the fastest"] if against else line)
+        same = "tied" if other and other.name in lead.ties else "is the fastest"
+        lines.append([*line, told.words if told else same] if against else line)
     kept = [i for i, _ in enumerate(columns) if any(line[i] for line in lines)]
     told_lines = [[line[i] for i in kept] for line in lines]
     return Table(f"Fastest per size: {panel.title}", [columns[i] for i in kept], told_lines)

@@ -167,7 +167,7 @@ def _print_text(machine: "Machine", here: "Here | None", found: Sequence[Mapping
 
     if here is None:
         software = ", ".join(f"{name} {version}" for name, version in machine.software.items())
-        print(f"described: {machine.ranks} x {machine.arch}, fabric {machine.fabric}; {software}")
+        _wrap("described", f"{machine.ranks} x {machine.arch}, fabric {machine.fabric}; {software}", 22)
     else:
         for name, value in here.facts.items():
             _wrap(name, value, 22)

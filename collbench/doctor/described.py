@@ -1,10 +1,12 @@
 """A machine that one does not have, from a few words: `sm_120`, 8 GPUs, `pcie`, CUDA 12.8, torch 2.10."""
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from collbench.algorithms.known_system import ASSUMED
+from collbench.doctor.verdicts import KNOWN_ARCHS
 from collbench.errors import UsageError
 from collbench.results.records import Fabric
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
@@ -12,11 +14,18 @@ from collbench.topology.machine import Machine
 from collbench.topology.models import arch_of
 
 __all__ = [
-    "BUNDLED_NCCL", "FABRICS", "MOST_GPUS", "WORDS", "Described", "completed", "parse_arch", "parse_pairs", "wired",
+    "BUNDLED_NCCL", "FABRICS", "MODELS", "MOST_GPUS", "WORDS", "Described", "completed", "parse_arch", "parse_pairs",
+    "wired",
 ]  # fmt: skip
 
 FABRICS = {"pcie": Fabric.PCIE, "nvlink": Fabric.NVLINK}
 MOST_GPUS = 256
+MODELS = (
+    "GB300", "B300", "GB200", "B200", "RTX PRO 6000", "RTX 5090", "GH200", "H200", "H100", "H800", "H20", "L40S", "L40",
+    "L4", "RTX 4090", "RTX 6000 Ada", "A100", "A800", "A40", "A30", "A16", "A10G", "A10", "RTX A6000", "RTX 3090", "T4",
+    "V100",
+)  # fmt: skip
+"""Models that a typo may have meant; `topology.models` knows more."""
 
 BUNDLED_NCCL: Mapping[tuple[int, int], str] = {
     (2, 8): "2.27.3", (2, 9): "2.27.5", (2, 10): "2.27.5", (2, 11): "2.28.9", (2, 12): "2.29.7", (2, 13): "2.29.7",
@@ -116,7 +125,10 @@ def parse_arch(text: str) -> int:
     """
     match = _ARCH.fullmatch(text) or _ARCH.fullmatch(arch_of(text))
     if match is None:
-        raise UsageError(f"--for {text!r}: expected a compute capability such as sm_90 or sm_120, or a GPU's model")
+        known = {name.lower(): name for name in (*(f"sm_{arch}" for arch in sorted(KNOWN_ARCHS)), *MODELS)}
+        near = difflib.get_close_matches(text.lower(), known, 1)
+        hint = f"did you mean {known[near[0]]}?" if near else "expected sm_90 or sm_120, or a GPU's model such as H100"
+        raise UsageError(f"--for {text!r}: no compute capability or model that is known here; {hint}")
     return int(match[1])
 
 

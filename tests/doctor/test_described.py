@@ -2,7 +2,8 @@
 
 import pytest
 
-from collbench.doctor.described import Described, parse_arch, parse_pairs
+from collbench.doctor.described import MODELS, Described, parse_arch, parse_pairs
+from collbench.doctor.verdicts import KNOWN_ARCHS
 from collbench.errors import UsageError
 from collbench.results.records import Fabric
 
@@ -36,7 +37,9 @@ def test_changes_replace_words_and_versions() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ({"arch": "sm90"}, "sm_90"),
+        ({"arch": "sm90"}, r"did you mean sm_90\?"),
+        ({"arch": "h10"}, r"did you mean H100\?"),
+        ({"arch": "RTX PR0 6000"}, r"did you mean RTX PRO 6000\?"),
         ({"arch": ""}, "compute capability"),
         ({"gpus": 0}, "1 to 256"),
         ({"gpus": 257}, "1 to 256"),
@@ -59,6 +62,11 @@ def test_changes_that_cannot_be(text: str) -> None:
 def test_pairs_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="--with"):
         parse_pairs(text, "--with")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_models_that_are_offered_are_known(model: str) -> None:
+    assert parse_arch(model) in KNOWN_ARCHS
 
 
 def test_pairs() -> None:

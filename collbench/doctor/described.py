@@ -105,9 +105,9 @@ class Described:
 def wired(fabric: Fabric) -> dict[str, str]:
     """What a fabric alone says of its GPUs; NVML says NS for atomics between GPUs on PCIe, whichever cards they are."""
     if fabric is Fabric.PCIE:
-        return {"nvlink": "no", "p2p_atomics": "ns", "multicast": "no", "nvswitch": "no"}
+        return {"nvlink": "no", "multicast": "no", "p2p_atomics": "ns", "nvswitch": "no"}
     if fabric is Fabric.NVLINK:
-        return {"nvlink": "yes", "p2p": "ok", "p2p_atomics": "ok", "multicast": "unknown"}
+        return {"nvlink": "yes", "multicast": "unknown", "p2p": "ok", "p2p_atomics": "ok"}
     return {}
 
 

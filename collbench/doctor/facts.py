@@ -90,7 +90,8 @@ def _p2p_word(machine: Machine) -> str:
     """Of a run, whose record has one word for all pairs."""
     words = [f"{name} {machine.facts[fact]}" for name, fact in (("memory", "p2p"), ("atomics", "p2p_atomics"))
              if fact in machine.facts]  # fmt: skip
-    return ", ".join(words) if machine.topology.gpus else ""
+    unsaid = is_assumed(machine) and "p2p" not in machine.facts  # what the fabric alone says was not found out
+    return ", ".join(words) if machine.topology.gpus and not unsaid else ""
 
 
 def _links(machine: Machine) -> str:

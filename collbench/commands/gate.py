@@ -1,7 +1,6 @@
 """`collbench gate`: did anything get slower?"""
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,7 +234,7 @@ def _page(args: argparse.Namespace, outcome: "Outcome") -> str:
     run = Path(args.words[1]) if not args.paired and len(args.words) > 1 else None
     if run is not None and run.is_dir() and outcome.cells:
         try:
-            return build(run, outcome)
+            return build(run, outcome, verdict_first=True)
         except CollbenchError:
             pass  # a run without a page of its own; the fault that says why is in the verdicts
     return gate_page(outcome)
@@ -243,13 +242,11 @@ def _page(args: argparse.Namespace, outcome: "Outcome") -> str:
 
 def _print(args: argparse.Namespace, outcome: "Outcome") -> None:
     import json
-    import shutil
-    import sys
 
     from collbench.gate.text import text
+    from collbench.results.terminal import terminal_width
 
     if args.json:
         print(json.dumps(outcome.as_dict(), allow_nan=False))
         return
-    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
-    print(text(outcome, shutil.get_terminal_size().columns if wide else None))
+    print(text(outcome, terminal_width()))

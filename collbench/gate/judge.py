@@ -72,8 +72,11 @@ def judge_paired(
 def judge_stored(base: Side, current: Side, rules: Rules, record: Mapping[str, Any] | None = None) -> Outcome:
     """Judge two runs of different occasions. Without the spread between occasions every cell is inconclusive."""
     found = examine(base, current, rules, GateMode.STORED)
-    runs = {"runs": [str(side.origin.get("run_id", "")) for side in (base, current)]}
-    outcome = _Frame(GateMode.STORED, rules, found, base, current, {**runs, **(record or {})})
+    sides = {
+        "runs": [str(side.origin.get("run_id", "")) for side in (base, current)],
+        "launches": [base.launches, current.launches],
+    }
+    outcome = _Frame(GateMode.STORED, rules, found, base, current, {**sides, **(record or {})})
     launches = min(base.launches, current.launches)
     if found.faults or found.cell_faults:
         return outcome.invalid(found.faults, launches)

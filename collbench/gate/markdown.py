@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from collbench.gate.names import by_effect, change, headline, interval, short_names, times
+from collbench.gate.reasons import change_note, faults, not_compared, with_numbers
 from collbench.gate.verdicts import CellVerdict, Outcome, Verdict
 from collbench.results.summary import clean
 
@@ -27,17 +28,19 @@ def markdown(outcome: Outcome, *, short: bool = False) -> str:
     Below `MAX_SUMMARY_BYTES` whatever the names are; what was left out is counted.
     """
     lines = [f"### collbench gate: {outcome.verdict}", "", _escape(headline(outcome)) + ".", ""]
-    lines += _listed("Why there is no verdict", outcome.faults)
+    lines += _listed("Why there is no verdict", faults(outcome))
     lines += _listed("Notes", outcome.notes)
     names = short_names(cell.cell_id for cell in outcome.cells)
-    shown = by_effect(outcome.cells)[: _SHORT if short else _ROWS]
+    shown = with_numbers(outcome)[: _SHORT if short else _ROWS]
     if shown:
         lines += ["| verdict | cell | base us | now us | change | 95 % interval | reason |"]
         lines += ["|---|---|--:|--:|--:|--:|---|", *(_row(cell, names[cell.cell_id]) for cell in shown)]
     rest = len(outcome.cells) - len(shown)
     if rest:
         lines += ["", f"{rest} more cells are left out; the JSON file has all of them."]
-    lines += _listed("Not compared", [f"{cell_id}: {why}" for cell_id, why in outcome.not_compared])
+    note = change_note(outcome)
+    lines += ["", _escape(note[:1].upper() + note[1:]) + "."] if note else []
+    lines += _listed("Not compared", not_compared(outcome))
     text = "\n".join(lines) + "\n"
     assert len(text.encode()) < MAX_SUMMARY_BYTES  # noqa: S101 - rows and pieces are bounded above
     return text
@@ -70,7 +73,7 @@ def _escape(text: str) -> str:
 def annotations(outcome: Outcome) -> list[str]:
     """Workflow commands, at most ten: faults, then regressions, the largest first; the last one counts the rest."""
     names = short_names(cell.cell_id for cell in outcome.cells)
-    found = [("no verdict", fault) for fault in outcome.faults]
+    found = [("no verdict", fault) for fault in faults(outcome)]
     if not found and not outcome.cells:
         found = [("no verdict", "not one cell was compared")]
     if not outcome.faults:

@@ -70,8 +70,20 @@ def headline(outcome: Outcome) -> str:
     counts = ", ".join(f"{outcome.count(verdict)} {verdict}" for verdict in _WORST if outcome.count(verdict))
     controls = sum(cell.control for cell in outcome.cells)
     more = f", {controls} control" if controls else ""
-    unit = "pairs of launches" if outcome.mode == "paired" else "launches a side, stored"
-    return f"{outcome.verdict}: {total} cells ({counts or 'none'}{more}), {outcome.blocks} {unit}"
+    return f"{outcome.verdict}: {_plural(total, 'cell')} ({counts or 'none'}{more}), {_launches(outcome)}"
+
+
+def _launches(outcome: Outcome) -> str:
+    if outcome.mode == "paired":
+        return f"{outcome.blocks} {'pair' if outcome.blocks == 1 else 'pairs'} of launches"
+    match outcome.record.get("launches"):
+        case [int(base), int(current)] if base != current:
+            return f"{_plural(base, 'launch', 'es')} of the base and {current} of the current, stored"
+    return f"{_plural(outcome.blocks, 'launch', 'es')} a side, stored"
+
+
+def _plural(count: int, word: str, ending: str = "s") -> str:
+    return f"{count} {word}{'' if count == 1 else ending}"
 
 
 def fit(texts: Sequence[str], width: int) -> list[str]:

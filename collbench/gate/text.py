@@ -1,79 +1,80 @@
 """The verdicts as a table for a terminal."""
 
-import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from collbench.gate.names import by_effect, change, fit, headline, interval, short_names, times
-from collbench.gate.verdicts import Outcome
+from collbench.gate.reasons import change_note, faults, not_compared, reasons, with_numbers
+from collbench.gate.verdicts import CellVerdict, Outcome
 from collbench.results.summary import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collbench.results.table import grid
+from collbench.results.terminal import wrapped
 
 __all__ = ["text"]
 
 _COLUMNS = ("verdict", "cell", "base_us", "now_us", "change", "95 % interval", "p_holm", "reason")
-_RIGHT = {"base_us", "now_us", "change", "95 % interval", "p_holm"}
-_LEAVE_FIRST = ("p_holm", "95 % interval", "base_us", "now_us")
-_LEAST = {"reason": 24, "cell": 24}
-_LONGEST_CELL = 72
-_SHORTEST = 8
+_WORDS = {"verdict", "cell", "reason"}
+_LEAVE_FIRST = ("p_holm", "base_us", "now_us")
+_SHORTEST_CELL, _LONGEST_CELL = 24, 72
 
 
 def text(outcome: Outcome, width: int | None = None) -> str:
-    """Headline, faults and notes, then one row per cell, worst first; with `width` no line is longer than that.
+    """Headline, faults and notes, then one row per cell, worst first.
 
-    Columns are left out where they do not fit, the least telling first, then names and reasons are cut.
+    Without `width` each row is one line with its reason, for scripts. With `width` no line is longer: reasons stand
+    below the table, once for all cells that share one, and columns that do not fit are left out, the least telling
+    first.
     """
     lines = [headline(outcome)]
-    lines += [f"fault: {clean(fault)}" for fault in outcome.faults]
+    lines += [f"fault: {clean(fault)}" for fault in faults(outcome)]
     lines += [f"note: {clean(note)}" for note in outcome.notes]
-    lines += [f"not compared: {clean(cell_id)}: {clean(why)}" for cell_id, why in outcome.not_compared]
-    if width is not None:
-        lines = [part for line in lines for part in textwrap.wrap(line, max(20, width), subsequent_indent="  ")]
-    return "\n".join([*lines, *_table(outcome, width)])
+    lines += [f"not compared: {clean(one)}" for one in not_compared(outcome)]
+    told = [] if width is None else reasons(outcome)
+    note = change_note(outcome)
+    told += [note] if note else []
+    shown = by_effect(outcome.cells) if width is None else with_numbers(outcome)
+    table, left_out = _table(outcome, shown, width)
+    if rest := len(outcome.cells) - len(shown):
+        told.append(f"{rest} cells without times are not listed; --json has them")
+    if left_out:
+        told.append(f"not shown at {width} characters: {', '.join(left_out)}")
+    blocks = [[wrapped(clean(line), width, 2) for line in lines], table, [wrapped(clean(t), width, 2) for t in told]]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _table(outcome: Outcome, width: int | None) -> list[str]:
+def _table(outcome: Outcome, cells: Sequence[CellVerdict], width: int | None) -> tuple[list[str], list[str]]:
+    """Lines of the table, and the names of the columns that did not fit."""
     names = short_names(cell.cell_id for cell in outcome.cells)
     rows = []
-    for cell in by_effect(outcome.cells):
+    for cell in cells:
         p = "-" if cell.p_holm is None else f"{cell.p_holm:.2g}"
         name = names[cell.cell_id] + (" (control)" if cell.control else "")
         rows.append((str(cell.verdict), name, *times(cell), change(cell), interval(cell), p, clean(cell.reason)))
     if not rows:
-        return []
+        return [], []
     columns = {name: [row[i] for row in rows] for i, name in enumerate(_COLUMNS)}
     columns["cell"] = fit(columns["cell"], _LONGEST_CELL)
     columns = {name: texts for name, texts in columns.items() if any(word not in {"", "-"} for word in texts)}
-    if width is not None:
-        _squeeze(columns, width)
-    return ["", *_lines(columns)]
+    left_out = [] if width is None else _squeeze(columns, width)
+    return grid(columns, lambda name: name not in _WORDS), left_out
 
 
-def _squeeze(columns: dict[str, list[str]], width: int) -> None:
-    for name in _LEAVE_FIRST:
-        if sum(_widths(columns, least=True)) > width and name in columns:
-            del columns[name]
-    for name in ("reason", "cell"):
-        if name in columns:
-            own = max(map(len, (name, *columns[name])))
-            room = width - sum(_widths(columns, least=False)) + own
-            columns[name] = fit(columns[name], max(_SHORTEST, room))
+def _squeeze(columns: dict[str, list[str]], width: int) -> list[str]:
+    """Take columns away until the rest fits, then cut the names of cells; gives the names of the columns."""
+    columns.pop("reason", None)
+    gone = []
+    for name in (*_LEAVE_FIRST, "95 % interval"):
+        room = _SHORTEST_CELL if name == "95 % interval" else _LONGEST_CELL
+        if _width(columns, room) > width and columns.pop(name, None) is not None:
+            gone.append(name)
+    columns["cell"] = fit(columns["cell"], max(_SHORTEST_CELL, _longest(columns, "cell") + width - _width(columns)))
+    return gone
 
 
-def _widths(columns: dict[str, list[str]], *, least: bool) -> list[int]:
-    """Width of each column with the two spaces before it."""
-    found = []
-    for i, (name, texts) in enumerate(columns.items()):
-        longest = max(map(len, (name, *texts)))
-        found.append((min(longest, _LEAST[name]) if least and name in _LEAST else longest) + (2 if i else 0))
-    return found
+def _width(columns: dict[str, list[str]], longest_cell: int = _LONGEST_CELL) -> int:
+    """Characters of a line, were no cell's name longer than this."""
+    widths = [min(_longest(columns, name), longest_cell if name == "cell" else 999) + 2 for name in columns]
+    return sum(widths) - 2
 
 
-def _lines(columns: dict[str, list[str]]) -> list[str]:
-    aligned: list[Sequence[str]] = []
-    for name, texts in columns.items():
-        longest = max(map(len, (name, *texts)))
-        aligned.append([word.rjust(longest) if name in _RIGHT else word.ljust(longest) for word in (name, *texts)])
-    return ["  ".join(words).rstrip() for words in zip(*aligned, strict=True)]
+def _longest(columns: dict[str, list[str]], name: str) -> int:
+    return max(map(len, (name, *columns[name])))

@@ -5,13 +5,16 @@ from typing import Any
 
 from collbench.errors import CollbenchError
 from collbench.gate.kept import GATE, read_outcome
-from collbench.gate.names import by_effect, headline
+from collbench.gate.names import headline
+from collbench.gate.reasons import change_note, faults, not_compared, reasons, with_numbers, worst
 from collbench.gate.verdicts import Outcome
 from collbench.report.forest import ROW, WIDTH, axis, lines
 
 __all__ = ["gate_page", "gate_section"]
 
 _MOST_ROWS = 500
+_MOST_REASONS = 10
+"""With more, each stands in its cell's row."""
 
 
 def gate_page(outcome: Outcome) -> str:
@@ -49,16 +52,19 @@ def _found(folder: Path, run_id: str) -> Outcome | None:
 def _context(outcome: Outcome) -> dict[str, Any]:
     from collbench.report.private import public
 
-    shown = by_effect(outcome.cells)[:_MOST_ROWS]
+    listed = with_numbers(outcome)
+    shown, told = listed[:_MOST_ROWS], reasons(outcome)
     paired = outcome.mode == "paired"
     return {
-        "headline": headline(outcome), "lines": lines(outcome, shown), "width": WIDTH, "row": ROW,
-        "axis": axis(shown), "reasons": any(cell.reason for cell in shown),
-        "rest": len(outcome.cells) - len(shown), "effect": outcome.rules.min_effect * 100,
-        "least_us": outcome.rules.min_abs_us, "unit": "blocks" if paired else "launches",
-        "faults": outcome.faults, "notes": outcome.notes, "not_compared": outcome.not_compared,
+        "headline": headline(outcome), "verdict": str(outcome.verdict), "worst": worst(outcome),
+        "note": change_note(outcome), "lines": lines(outcome, shown), "width": WIDTH, "row": ROW, "axis": axis(shown),
+        "reasons": told if len(told) <= _MOST_REASONS else [], "reason_column": len(told) > _MOST_REASONS,
+        "rest": len(listed) - len(shown), "unlisted": len(outcome.cells) - len(listed),
+        "effect": outcome.rules.min_effect * 100, "least_us": outcome.rules.min_abs_us,
+        "unit": "blocks" if paired else "launches",
+        "faults": faults(outcome), "notes": outcome.notes, "not_compared": not_compared(outcome),
         "rules": {k: _flat(v) for k, v in outcome.rules.as_dict().items()},
-        "record": {k: public(_flat(v)) for k, v in outcome.record.items() if k not in {"orders", "runs"}},
+        "record": {k: public(_flat(v)) for k, v in outcome.record.items() if k not in {"orders", "runs", "launches"}},
     }  # fmt: skip
 
 

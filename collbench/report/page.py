@@ -19,8 +19,10 @@ _ENOUGH = 100
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def build(path: str | Path, outcome: "Outcome | None" = None) -> str:
+def build(path: str | Path, outcome: "Outcome | None" = None, *, verdict_first: bool = False) -> str:
     """The page of a run folder as HTML, with a gate's `outcome`, or with what a gate left there.
+
+    With `verdict_first` it opens with that outcome: a gate's own page, where the run is what else there is to see.
 
     Raises:
         UsageError: there is no such folder.
@@ -57,7 +59,7 @@ def build(path: str | Path, outcome: "Outcome | None" = None) -> str:
         "figure_css": styles.css(), "run": folder.run, "few": any(0 < row["iterations"] < _ENOUGH for row in kept),
     }  # fmt: skip
     context |= worth(folder.run, samples) | launching(kept) | compatibility(folder.run, tables.failures(rows))
-    context |= gate_section(Path(path), folder.run.run_id, outcome)
+    context |= gate_section(Path(path), folder.run.run_id, outcome) | {"verdict_first": verdict_first}
     return render("page.html", context | around | shown)
 
 

@@ -16,7 +16,7 @@ from junitparser import JUnitXml
 from collbench.gate.judge import judge_paired
 from collbench.gate.junit import junit
 from collbench.gate.markdown import MAX_SUMMARY_BYTES, annotations, markdown
-from collbench.gate.names import change, interval, short_names
+from collbench.gate.names import change, headline, interval, short_names
 from collbench.gate.sides import CellData, Side
 from collbench.gate.text import text
 from collbench.gate.verdicts import CellVerdict, GateMode, Outcome, Rules, Verdict
@@ -50,9 +50,64 @@ def test_the_table_has_every_cell_worst_first_without_controls(outcome: Outcome)
     assert "was ok, is crashed: x[31m<script>" in text(outcome)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_the_table_fits_the_terminal(width: int, outcome: Outcome) -> None:
-    assert max(map(len, text(outcome, width).splitlines())) <= max(width, 50)
+    assert max(map(len, text(outcome, width).splitlines())) <= width
+
+
+def test_on_a_terminal_a_reason_is_whole_and_stands_once_for_all_that_share_it() -> None:
+    why = "no between_session_sd in the base: collbench calibrate-gate learns it from 5 unchanged runs"
+    cells = tuple(
+        CellVerdict(f"all_reduce/{name}/-/sum/float32/{size}/2/eager/8/out/warm/-/-", verdict, reason, 1.0, 2.0)
+        for name in ("ring", "tree")
+        for size, verdict, reason in (
+            (1024, Verdict.INCONCLUSIVE, why), (2048, Verdict.INCONCLUSIVE, why), (4096, Verdict.OK, ""),
+        )
+    )  # fmt: skip
+
+    told = " ".join(text(Outcome(GateMode.STORED, Rules(), cells, blocks=1), 80).split())
+    alone = text(Outcome(GateMode.STORED, Rules(), cells[:2], blocks=1), 200).splitlines()
+
+    assert told.startswith("INCONCLUSIVE: 6 cells (4 INCONCLUSIVE, 2 OK), 1 launch a side, stored verdict cell")
+    assert told.endswith(f"INCONCLUSIVE, ring (2 of 3 cells), tree (2 of 3 cells): {why}")
+    assert alone[-1] == f"INCONCLUSIVE, all 2 cells: {why}"
+    assert text(Outcome(GateMode.STORED, Rules(), cells)).count(why) == 4  # a script reads a row by itself
+
+
+def test_an_interval_is_shown_at_80_characters(outcome: Outcome) -> None:
+    told = text(replace(outcome, cells=tuple(c for c in outcome.cells if c.cell_id != HOSTILE)), 80)
+
+    assert "95 % interval" in told
+    assert "change is the geometric mean of the ratios within pairs" in " ".join(told.split())
+
+
+def test_faults_of_cells_are_said_once_per_algorithm_and_reason() -> None:
+    """On a terminal, in Markdown and in annotations; the JSON has each."""
+    ids = [f"all_reduce/ring/-/sum/float32/{1 << k}/2/eager/8/out/warm/-/-" for k in range(30)]
+    ids += ["all_reduce/tree/-/sum/float32/8/2/eager/8/out/warm/-/-"]
+    cells = tuple(CellVerdict(one, Verdict.INVALID, "only the base side has it") for one in ids)
+    faults = ("kernel differs", *(f"{cell.cell_id}: {cell.reason}" for cell in cells[:-1]))
+    found = Outcome(GateMode.STORED, Rules(), cells, faults, not_compared=((f"{ids[0]}x", "no CUDA device"),))
+
+    told = "ring (30 of 30 cells): only the base side has it"
+    assert text(found, 200).splitlines()[1:3] == ["fault: kernel differs", f"fault: {told}"]
+    assert text(found, 200).splitlines()[-1] == "31 cells without times are not listed; --json has them"
+    assert text(found).count("only the base side has it") == 1 + 31
+    assert markdown(found).count("only the base side has it") == 1
+    assert annotations(found) == [
+        "::error title=collbench%3A no verdict::kernel differs", f"::error title=collbench%3A no verdict::{told}",
+    ]  # fmt: skip
+    assert len(found.as_dict()["faults"]) == 31
+
+
+def test_the_headline_has_the_launches_of_both_sides() -> None:
+    found = Outcome(GateMode.STORED, Rules(), (), blocks=1, record={"launches": [5, 1]})
+
+    assert headline(found).endswith(", 5 launches of the base and 1 of the current, stored")
+    damaged: Any
+    for damaged in ("x", [5], [5, "x"], None, {}):
+        assert headline(replace(found, record={"launches": damaged})).endswith(", 1 launch a side, stored")
+    assert headline(replace(found, mode=GateMode.PAIRED)).endswith(", 1 pair of launches")
 
 
 def test_json_has_every_number_and_is_strict(outcome: Outcome) -> None:

@@ -1,6 +1,7 @@
 """A run's page shows the verdicts of the gate that looked at it, and of no other."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,30 @@ def test_verdicts_in_the_run_are_a_section_with_a_forest_plot(run: Path) -> None
     assert f"OK: {len(outcome.cells)} cells" in page
     assert page.count('class="band"') == len(outcome.cells)
     assert build(run, outcome) == page
+
+
+def test_a_gates_own_page_opens_with_its_verdict(run: Path) -> None:
+    outcome = replace(outcome_of(run), notes=("kernel: 6, 7",))
+
+    page = build(run, outcome, verdict_first=True)
+
+    assert re.search(r"<title>collbench gate: OK; ", page)
+    assert re.findall(r"<h1>(.*?)</h1>", page) == [
+        f"OK: {len(outcome.cells)} cells ({len(outcome.cells)} OK), 6 launches a side, stored"
+    ]
+    assert page.index("kernel: 6, 7") < page.index(TITLE) < page.index('<h2 id="fastest">')
+    assert page.count("kernel: 6, 7") == 1
+    assert "<h1>host_tree is fastest" in build(run, outcome)
+
+
+def test_the_worst_cell_stands_below_the_headline(run: Path) -> None:
+    side = side_of_run(run)
+    slower = {c: replace(d, medians_us=tuple(2 * us for us in d.medians_us)) for c, d in side.cells.items()}
+    outcome = judge_stored(replace(side, spread=SessionSpread(0.005, 10)), replace(side, cells=slower), Rules())
+
+    page = build(run, outcome, verdict_first=True)
+
+    assert re.search(r'</h1>\n<p class="gain">host_\w+ \d+ x\d+: \S+ -&gt; \S+ us, \+100.0 % \(95 % interval ', page)
 
 
 def test_verdicts_beside_the_run_count_if_they_name_it(run: Path) -> None:

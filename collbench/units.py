@@ -5,7 +5,7 @@ import re
 
 from collbench.errors import UsageError
 
-__all__ = ["MAX_BYTES", "format_bytes", "format_us", "parse_bytes", "parse_duration"]
+__all__ = ["MAX_BYTES", "about_bytes", "format_bytes", "format_us", "parse_bytes", "parse_duration"]
 
 MAX_BYTES = 1 << 40
 """Largest message size that any command accepts: 1 TiB; above it a typing error is more likely than a wish."""
@@ -55,6 +55,15 @@ def format_bytes(size: int) -> str:
         if size >= factor and size % factor == 0:
             return f"{size // factor}{unit}"
     return str(size)
+
+
+def about_bytes(size: float) -> str:
+    """Print a size with two digits: `1.3M`, `960K`, `512`."""
+    for unit in ("G", "M", "K"):
+        number = size / _FACTOR[unit.lower()]
+        if number >= 1:
+            return f"{number:.2g}{unit}" if number < 100 else f"{number:.0f}{unit}"  # noqa: PLR2004 - three digits
+    return f"{size:.0f}"
 
 
 def format_us(value: float | None) -> str:

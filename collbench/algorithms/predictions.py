@@ -1,6 +1,6 @@
 """Predictions of every algorithm on a topology, and where they cross."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -192,8 +192,8 @@ class Forecast:
             "notes": list(prediction.notes),
         }  # fmt: skip
 
-    def crossovers(self, first: int, last: int) -> list[Crossover]:
-        """Where the fastest algorithm changes between two sizes, among those that take both.
+    def crossovers(self, first: int, last: int, among: Collection[str] | None = None) -> list[Crossover]:
+        """Where the fastest algorithm changes between two sizes, among those that take both; all, or those named.
 
         On the GPU every prediction is a straight line over bytes, so the fastest of them is one and the same between
         two sizes at which it is the fastest, and halving the range finds every change. Where the host's launches hold
@@ -202,7 +202,7 @@ class Forecast:
         if not self.algorithms or first >= last:
             return []
         step = self.call(first).itemsize
-        straight = self._lines(first, last)
+        straight = self._lines(first, last, among)
         if not straight:
             return []
         found = _crossings(straight, first, last, step)
@@ -210,9 +210,10 @@ class Forecast:
             found = _crossings({name: self._exact(name) for name in straight}, first, last, step)
         return [cross for cross in found if self._shows(cross)]
 
-    def _lines(self, first: int, last: int) -> dict[str, _Time]:
+    def _lines(self, first: int, last: int, among: Collection[str] | None) -> dict[str, _Time]:
         """Time over bytes of the algorithms that no other one beats at both ends, as straight lines."""
-        both = [a for a in self.algorithms if self._support(a, first) and self._support(a, last)]
+        wanted = [a for a in self.algorithms if among is None or a.name in among]
+        both = [a for a in wanted if self._support(a, first) and self._support(a, last)]
         ends = {a.name: (self._gpu_us(a, first), self._gpu_us(a, last)) for a in both}
         kept: dict[str, _Time] = {}
         best = float("inf")

@@ -3,19 +3,26 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
+from collbench.algorithms.choice import alike, judged, vouched
 from collbench.algorithms.predictions import Forecast
 from collbench.contention.predict import Prediction
+from collbench.doctor.forecasts import Diagnosis
+from collbench.report.answer import Lead, leads
 from collbench.report.gain import DECODE_BYTES
 from collbench.report.series import Panel, Point, Series, Spread
+from collbench.units import format_bytes
 
-__all__ = ["STEP_BYTES", "Cast", "cast", "nearest"]
+__all__ = ["STEP_BYTES", "Cast", "cast", "headline", "nearest"]
 
 STEP_BYTES = (14_336, 43_008)
 """One token and three tokens of a large model: the page explains these sizes and always has them."""
 
 _CADENCE = "predicted"
+_NO_TIE = 1.0
+"""Predictions have no noise: the first is the first, and headline, table and crossings name the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +30,8 @@ class Cast:
     """What is predicted: `every` curve, the `answer` among those that run for sure, and predictions by cell_id.
 
     Algorithms that put the same on the wires are one curve under the shortest of their names; `alike` has the others
-    by that one. `unsure` are those that the doctor cannot vouch for; `rows` are those of `collbench predict --json`.
+    by that one. `unsure` are those that the doctor cannot vouch for; where it can vouch for none, all of them are in
+    `answer` and `vouched` is False. `rows` are those of `collbench predict --json`.
     """
 
     every: Panel
@@ -32,23 +40,46 @@ class Cast:
     alike: Mapping[str, tuple[str, ...]]
     unsure: tuple[str, ...]
     rows: Sequence[Mapping[str, Any]]
+    vouched: bool
 
 
-def cast(forecast: Forecast, sizes: Sequence[int], verdicts: Mapping[str, str]) -> Cast:
-    """Curves at these sizes; `verdicts` are the doctor's by algorithm, and what it was not asked about may run."""
-    rows = forecast.rows(sizes)
-    kept = [row for row in rows if verdicts.get(row["algorithm"]) != "does_not_run"]
-    groups = _alike(kept, verdicts)
+def cast(forecast: Forecast, sizes: Sequence[int], doctor: Diagnosis) -> Cast:
+    """Curves at these sizes; what the doctor was not asked about may run."""
+    rows = judged(forecast.rows(sizes), doctor.verdicts, doctor.reasons)
+    kept = [row for row in rows if row["verdict"] != "does_not_run"]
+    groups = alike(kept)
     curves = [_series(name, some, number) for number, (name, some) in enumerate(_ordered(kept, groups))]
-    unsure = {name for name in {row["algorithm"] for row in kept} if verdicts.get(name, "runs") != "runs"}
-    every = Panel(str(forecast.mode), _CADENCE, (1,), {}, tuple(curves))
+    unsure = {row["algorithm"] for row in kept if not vouched(row)}
+    every = Panel(str(forecast.mode), _CADENCE, (1,), {}, tuple(curves), tie=_NO_TIE)
     sure = tuple(one for one in curves if one.name not in unsure)
     known = {algorithm.name: algorithm for algorithm in forecast.algorithms}
     predictions = {
         point.cell_id: forecast.predict(known[one.name], point.bytes) for one in curves for point in one.points
     }
     answer = replace(every, series=sure or every.series)
-    return Cast(every, answer, predictions, {k: v for k, v in groups.items() if v}, tuple(sorted(unsure)), rows)
+    others = {name: some for name, some in groups.items() if some}
+    return Cast(every, answer, predictions, others, tuple(sorted(unsure)), rows, bool(sure))
+
+
+def headline(made: Cast) -> str:
+    """One sentence: who is the fastest where, as in the table; predictions have no noise, so nobody is tied."""
+    if_they_run = "" if made.vouched else "if they run there, which nobody knows, "
+    spans = [(name, [lead.bytes for lead in some]) for name, some in groupby(leads(made.answer), key=_leader)]
+    if len(spans) == 1:
+        return f"{if_they_run}{spans[0][0]} is fastest at every size."
+    told = [f"{name}{' is fastest' * (not i)} {_span(sizes, first=not i)}" for i, (name, sizes) in enumerate(spans)]
+    return f"{if_they_run}{', '.join(told)}."
+
+
+def _leader(lead: Lead) -> str:
+    return lead.best.name
+
+
+def _span(sizes: Sequence[int], *, first: bool) -> str:
+    low, high = format_bytes(sizes[0]), format_bytes(sizes[-1])
+    if first:
+        return f"up to {high}"
+    return f"at {low}" if low == high else f"from {low} to {high}"
 
 
 def nearest(sizes: Sequence[int], size: int = DECODE_BYTES) -> int:
@@ -63,21 +94,6 @@ def _of(rows: Sequence[Mapping[str, Any]]) -> dict[str, _Rows]:
     found: dict[str, _Rows] = {}
     for row in rows:
         found.setdefault(row["algorithm"], []).append(row)
-    return found
-
-
-def _alike(rows: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """By the shortest name of those that take most sizes: others with its predictions at theirs, and its verdict."""
-    told = {
-        name: {(row["bytes"], round(row["total_us"], 6), str(row["bottleneck"])) for row in some}
-        for name, some in _of(rows).items()
-    }
-    found: dict[str, tuple[str, ...]] = {}
-    for name in sorted(told, key=lambda name: (-len(told[name]), len(name), name)):
-        sure = verdicts.get(name, "runs") == "runs"
-        like = (one for one in found if told[name] <= told[one] and sure == (verdicts.get(one, "runs") == "runs"))
-        first = next(like, name)
-        found[first] = (*found[first], name) if first in found else ()
     return found
 
 

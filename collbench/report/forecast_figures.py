@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from collbench.report import answer, figure
 from collbench.report.canvas import Drawn, Table
-from collbench.report.forecast import STEP_BYTES, Cast, nearest
+from collbench.report.forecast import STEP_BYTES, Cast, headline, nearest
 from collbench.report.gain import usual
 from collbench.report.reasons import predicted_reasons
 from collbench.report.series import Panel, Point, Series, Spread
@@ -27,7 +27,7 @@ def curves(made: Cast, styles: Styles) -> list[Drawn]:
     numbered = {one.name: replace(one, index=number) for number, one in enumerate(order)}
     panel = replace(panel, series=tuple(numbered[one.name] for one in panel.series))
     first = [numbered[one.name] for one in first]
-    told = f"By the model {answer.finding(made.answer)}"
+    told = f"By the model {headline(made)}"
     found = [_figure(panel, first, styles, "first-", "the fastest", told, _note(made))]
     bare = [replace(one, points=tuple(map(_bare, one.points))) for one in panel.series]
     for start in range(0, len(bare), most):

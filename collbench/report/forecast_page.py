@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collbench import __version__
+from collbench.algorithms.choice import NEAR, Choice, choices, nearby, vouched
 from collbench.algorithms.predictions import Crossover, Forecast
 from collbench.contention.parameters import priors
+from collbench.doctor.forecasts import Diagnosis, diagnose
 from collbench.report import answer, tables
 from collbench.report.canvas import COLOURS, Table
-from collbench.report.forecast import STEP_BYTES, Cast, cast, nearest
-from collbench.report.forecast_doctor import Diagnosis, diagnose
+from collbench.report.forecast import STEP_BYTES, Cast, cast, headline, nearest
+from collbench.report.forecast_doctor import verdict_table
 from collbench.report.forecast_figures import curves, terms
 from collbench.report.gain import gains, sentence, usual
 from collbench.report.page import render
@@ -21,7 +23,7 @@ from collbench.report.worth import predicted_worth
 from collbench.results.records import Mode
 from collbench.results.summary import clean
 from collbench.topology import words
-from collbench.units import format_bytes, format_us
+from collbench.units import about_bytes, format_bytes, format_us
 from collbench.workload import ModelTimes
 
 __all__ = ["forecast_page"]
@@ -36,8 +38,9 @@ _INTERVAL = (
     "published measurements."
 )
 _ALL = 0.995
-_MOST_TIES = 3
-_TIED = f"within {100 * (answer.TIE - 1):.0f} %"
+_MOST_RIVALS = 3
+_NEAR = f"within {100 * (NEAR - 1):.0f} %"
+_RIVALS = "intervals overlap with"
 
 
 def forecast_page(forecast: Forecast, sizes: Sequence[int], command: Sequence[str]) -> str:
@@ -48,13 +51,14 @@ def forecast_page(forecast: Forecast, sizes: Sequence[int], command: Sequence[st
     """
     sizes = sorted({*sizes, *(size for size in STEP_BYTES if sizes[0] < size < sizes[-1])})
     doctor = diagnose(forecast)
-    made = cast(forecast, sizes, doctor.verdicts)
+    made = cast(forecast, sizes, doctor)
     styles = Styles(COLOURS)
     context = _answer(forecast, made, doctor) | _data(made) | _machine(forecast, made, styles)
     context |= {
         "figures": curves(made, styles), "why": terms(made, styles), "crossings": _crossings(forecast, made, sizes),
-        "doctor": doctor, "left_out": _left_out(forecast), "command": public_command(command), "version": __version__,
-        "worth": _worth(forecast, sizes), "figure_css": styles.css(),
+        "doctor": doctor, "verdicts": verdict_table(doctor.rows), "left_out": _left_out(forecast),
+        "command": public_command(command), "version": __version__,
+        "worth": _worth(forecast, made, doctor, sizes), "figure_css": styles.css(),
     }  # fmt: skip
     return render("forecast.html", context)
 
@@ -64,7 +68,7 @@ def _answer(forecast: Forecast, made: Cast, doctor: Diagnosis) -> dict[str, Any]
     found = answer.leads(made.answer)
     return {
         "title": public(forecast.topology.name or "a topology"), "ranks": forecast.ranks,
-        "fabric": str(forecast.fabric), "headline": answer.finding(made.answer, times=False),
+        "fabric": str(forecast.fabric), "headline": headline(made),
         "gain": sentence(made.answer, found, forecast.fabric) if usual(made.answer) else "",
         "fastest": _fastest(made, found), "alike": _same(made), "cautions": _cautions(made, doctor),
     }  # fmt: skip
@@ -76,24 +80,37 @@ def _cautions(made: Cast, doctor: Diagnosis) -> list[str]:
     span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
     rest = "." if min(shares) > _ALL else "; the rest on what was measured of these links."
     told = [_MODEL, f"At {format_bytes(size)} {span} of a time rests on {_PRIORS}{rest}", _INTERVAL]
-    if made.unsure:
+    if open_at := [one for one in choices(made.rows) if one.overlaps]:
+        told.append(_apart(open_at, len(made.every.sizes), size))
+    if made.unsure and made.vouched:
         told.append(f"Not taken as an answer, since nobody knows whether they run here: {', '.join(made.unsure)}.")
-    notes = sorted({note for row in made.rows for note in row["notes"]})
-    return [*told, *notes, *doctor.warnings]
+    notes = sorted({note for row in made.rows if vouched(row) for note in row["notes"]})
+    return [*told, *notes, *map(public, doctor.warnings)]
+
+
+def _apart(found: Sequence[Choice], sizes: int, step: int) -> str:
+    """How little the order of the fastest says."""
+    there = next((len(one.overlaps) for one in found if one.bytes == step), 0)
+    some = f" (at {format_bytes(step)} those of {there})" if there else ""
+    return (
+        f"At {len(found)} of {sizes} sizes intervals of other algorithms overlap with that of the fastest{some}: the "
+        "model does not tell them apart, so measure them before you choose."
+    )
 
 
 def _fastest(made: Cast, found: Sequence[answer.Lead]) -> Table:
     gained, other = gains(made.answer, found), usual(made.answer)
     against = [(f"against {other.name}", False)] if other and gained else []
     columns = [
-        ("bytes", True), ("fastest", False), ("us", True), (_TIED, False),
+        ("bytes", True), ("fastest", False), ("us", True), (_RIVALS, False),
         ("link that binds", False), ("flows", True), ("floor, us", True), *against,
     ]  # fmt: skip
     lines = []
+    rivals = {one.bytes: [row["algorithm"] for row in one.overlaps] for one in choices(made.rows)}
     for lead in found:
         bound = made.predictions[lead.point.cell_id].bottleneck
-        some = ", ".join(lead.ties[:_MOST_TIES])
-        more = len(lead.ties) - _MOST_TIES
+        near = rivals.get(lead.bytes, [])
+        some, more = ", ".join(map(clean, near[:_MOST_RIVALS])), len(near) - _MOST_RIVALS
         floor = lead.point.floor_us
         line = [
             format_bytes(lead.bytes), lead.best.name, _time(lead.point),
@@ -116,47 +133,21 @@ def _time(point: Point) -> str:
 def _crossings(forecast: Forecast, made: Cast, sizes: Sequence[int]) -> Table:
     """Where the fastest of those that run changes, exact in the model, and where the two are about as fast."""
     names = {one.name for one in made.answer.series}
-    chosen = [algorithm for algorithm in forecast.algorithms if algorithm.name in names]
-    known = forecast.model.parameters
-    sure = Forecast(forecast.topology, ranks=forecast.ranks, mode=forecast.mode, algorithms=chosen, parameters=known)
-    found = sure.crossovers(sizes[0], sizes[-1])
+    found = forecast.crossovers(sizes[0], sizes[-1], names)
     lines = [[cross.before, cross.after, str(cross.bytes), _near(forecast, cross, sizes)] for cross in found]
     columns = [
         ("up to there", False),
         ("from there on", False),
         ("bytes", True),
-        (_TIED, False),
+        (_NEAR, False),
     ]
     return Table("Where the fastest changes, by the model", columns, lines)
 
 
 def _near(forecast: Forecast, cross: Crossover, sizes: Sequence[int]) -> str:
-    """Sizes around the crossing at which neither is faster by more than what counts as a tie."""
-    known = {algorithm.name: algorithm for algorithm in forecast.algorithms}
-
-    def apart(size: int) -> bool:
-        one, other = (forecast.predict(known[name], size).total_us for name in (cross.before, cross.after))
-        return max(one, other) > answer.TIE * min(one, other)
-
-    step = forecast.call(sizes[0]).itemsize
-    low, high = cross.bytes, cross.bytes
-    while low > sizes[0] and not apart(low):
-        low = max(sizes[0], int(low / _STEP) // step * step)
-    while high < sizes[-1] and not apart(high):
-        high = min(sizes[-1], int(high * _STEP) // step * step)
-    ends = _about(low) if apart(low) else "all below", _about(high) if apart(high) else "all above"
+    low, high = nearby(forecast, cross, sizes[0], sizes[-1])
+    ends = about_bytes(low) if low else "all below", about_bytes(high) if high else "all above"
     return f"{ends[0]} to {ends[1]}"
-
-
-_STEP = 2 ** (1 / 8)
-
-
-def _about(size: float) -> str:
-    """Two digits of a size."""
-    for unit, word in ((1 << 20, "M"), (1 << 10, "K")):
-        if size >= unit:
-            return f"{size / unit:.2g}{word}" if size < 100 * unit else f"{size / unit:.0f}{word}"
-    return f"{size:.0f}"
 
 
 def _machine(forecast: Forecast, made: Cast, styles: Styles) -> dict[str, Any]:
@@ -170,11 +161,14 @@ def _machine(forecast: Forecast, made: Cast, styles: Styles) -> dict[str, Any]:
     }
 
 
-def _worth(forecast: Forecast, sizes: Sequence[int]) -> dict[str, Any] | None:
-    """As the advice has it, which knows captured calls and priors only."""
+def _worth(forecast: Forecast, made: Cast, doctor: Diagnosis, sizes: Sequence[int]) -> dict[str, Any] | None:
+    """As the advice has it, which knows captured calls and priors only; of what may be an answer, beside one NCCL."""
     if forecast.mode is not Mode.GRAPH or forecast.model.parameters is not priors():
         return None
-    found: dict[str, Any] | None = predicted_worth(ModelTimes(forecast.topology, forecast.ranks), sizes)["worth"]
+    verdicts = doctor.verdicts if made.vouched else {}
+    times = ModelTimes(forecast.topology, forecast.ranks, lambda _: verdicts)
+    other = usual(made.answer)
+    found: dict[str, Any] | None = predicted_worth(times, sizes, other.name if other else "")["worth"]
     return found
 
 

@@ -36,17 +36,19 @@ def worth(run: Run, samples: Sequence[Samples]) -> dict[str, Any]:
     return _worth(times, lambda name: times.curve(name, Collective.ALL_REDUCE))
 
 
-def predicted_worth(times: ModelTimes, sizes: Sequence[int]) -> dict[str, Any]:
-    """The same by the model on a topology; the calculator gets times at these sizes."""
+def predicted_worth(times: ModelTimes, sizes: Sequence[int], usual: str = "") -> dict[str, Any]:
+    """The same by the model on a topology; the calculator gets times at these sizes. Gains are over `usual`."""
 
     def curve(name: str) -> Mapping[int, CallTime]:
         told = {size: times.at(name, Collective.ALL_REDUCE, size) for size in sizes}
         return {size: time for size, time in told.items() if time is not None}
 
-    return _worth(times, curve)
+    return _worth(times, curve, (usual, *_DEFAULTS))
 
 
-def _worth(times: Times, curve: Callable[[str], Mapping[int, CallTime]]) -> dict[str, Any]:
+def _worth(
+    times: Times, curve: Callable[[str], Mapping[int, CallTime]], defaults: Sequence[str] = _DEFAULTS
+) -> dict[str, Any]:
     try:
         workload = load(find(WORKLOAD))
         only_one = Workload(
@@ -57,14 +59,14 @@ def _worth(times: Times, curve: Callable[[str], Mapping[int, CallTime]]) -> dict
         return {"worth": None}
     steps = list(advice.steps)
     return {"worth": {
-        "sentence": _sentence(workload, advice), "lines": [_line(step) for step in steps[:_MOST_LINES]],
+        "sentence": _sentence(workload, advice, defaults), "lines": [_line(step) for step in steps[:_MOST_LINES]],
         "note": _note(workload, advice, steps), "caution": f"{CAUTION}.", "data": _data(steps[:_MOST_LINES], curve),
         "settings": [(one.text, f"{one.where} {one.release}", one.note) for one in advice.settings],
         "servable": clean(advice.servable), "best": clean(advice.steps[0].algorithm), "fields": _fields(workload),
     }}  # fmt: skip
 
 
-def _sentence(workload: Workload, advice: Advice) -> str:
+def _sentence(workload: Workload, advice: Advice, defaults: Sequence[str]) -> str:
     """What a manager reads: milliseconds per step, and percent of tokens where there were links."""
     (calls,) = workload.calls
     best = advice.steps[0]
@@ -74,7 +76,7 @@ def _sentence(workload: Workload, advice: Advice) -> str:
         f"{by} {calls.count} all-reduces of {size} bytes of a decode step take {_ms(best.comm_us)} ms with "
         f"{clean(best.algorithm)}"
     )
-    other = next((step for name in _DEFAULTS for step in advice.steps if step.algorithm == name), None)
+    other = next((step for name in defaults for step in advice.steps if step.algorithm == name), None)
     if other is None or other is best:
         return f"{start}."
     start += f" and {_ms(other.comm_us)} ms with {clean(other.algorithm)}"

@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import pytest
 
 from collbench.algorithms.predictions import Forecast
-from collbench.report.forecast import STEP_BYTES, cast, nearest
+from collbench.doctor.forecasts import Diagnosis
+from collbench.report.forecast import STEP_BYTES, cast, headline, nearest
 from collbench.report.forecast_page import forecast_page
 from collbench.results.records import Mode
 from collbench.topology import catalog
@@ -123,7 +124,10 @@ def test_the_doctor_says_what_would_not_run_and_how_it_was_asked(page: str) -> N
     doctor = section(page, "not-run")
 
     assert "Asked about 8 x sm_120 on this topology with torch" in doctor
-    assert "collbench doctor --for sm_120 --gpus 8 --fabric pcie --p2p ok --with torch=" in doctor
+    assert (
+        "collbench doctor --for sm_120 --gpus 8 --fabric pcie --p2p ok --torch 2.14.1 --cuda 13.0 --with driver="
+        in doctor
+    )
     assert re.search(r'vllm_custom_all_reduce</th><td data-column="verdict">does not run', doctor)
     assert "nccl_auto" in doctor.partition("What is not predicted")[2]
 
@@ -132,7 +136,8 @@ def test_what_nobody_can_vouch_for_is_no_answer() -> None:
     forecast = Forecast(topology("two-flat-gen5-switches"))
     names = [algorithm.name for algorithm in forecast.algorithms]
     fastest = min(forecast.rows([14336]), key=lambda row: row["total_us"])["algorithm"]
-    made = cast(forecast, [14336], dict.fromkeys(names, "runs") | {fastest: "unknown", "islands": "does_not_run"})
+    verdicts = dict.fromkeys(names, "runs") | {fastest: "unknown", "islands": "does_not_run"}
+    made = cast(forecast, [14336], Diagnosis("asked", verdicts=verdicts))
     drawn, answers = ({one.name for one in panel.series} for panel in (made.every, made.answer))
 
     assert made.unsure == (fastest,)
@@ -141,8 +146,47 @@ def test_what_nobody_can_vouch_for_is_no_answer() -> None:
     assert {row["algorithm"] for row in made.rows} == set(names)
 
 
+def test_where_nothing_is_vouched_for_the_headline_says_so() -> None:
+    forecast = Forecast(topology("two-flat-gen5-switches"))
+    unknown = dict.fromkeys([algorithm.name for algorithm in forecast.algorithms], "unknown")
+    made = cast(forecast, [14336], Diagnosis("asked", verdicts=unknown))
+
+    assert headline(made).startswith("if they run there, which nobody knows, ")
+    assert not made.vouched
+
+
+def test_headline_table_and_crossings_name_the_same(page: str) -> None:
+    """At every size the table's fastest is the one of the headline's span, and crossings lead from one to the next."""
+    title = html.unescape(page.partition("<h1>By the model, ")[2].partition("</h1>")[0])
+    table = re.findall(
+        r'<th scope="row" class="n">(\w+)</th><td data-column="fastest">(\w+)<', section(page, "fastest")
+    )
+    leaders = list(dict.fromkeys(name for _, name in table))
+    ends = [[size for size, name in table if name == one][-1] for one in leaders]
+
+    assert re.findall(r"(?:^|, )(\w+) ", title) == leaders
+    assert re.findall(r"(?:up to|at|to) (\w+)", title) == ends
+    crossed = re.findall(r'<tr><th scope="row">(\w+)</th><td[^>]*>(\w+)<', section(page, "crossovers"))
+    assert [after for _, after in crossed if after in leaders] == leaders[1:]
+
+
+def test_gain_and_worth_are_told_over_the_same_of_nccl(page: str) -> None:
+    header = page.partition("</header>")[0]
+    (first,) = re.findall(r"us and (nccl_\w+) ", header)
+    (second,) = re.findall(r"ms and (nccl_\w+)|ms with \w+ and [\d.]+ ms with (nccl_\w+)", header)
+
+    assert first in second
+
+
+def test_the_page_says_how_little_the_order_says(page: str) -> None:
+    header = html.unescape(page.partition("</header>")[0])
+
+    assert "sizes intervals of other algorithms overlap with that of the fastest (at 14K those of " in header
+    assert "intervals overlap with" in section(page, "fastest")
+
+
 def test_same_traffic_is_one_curve_under_the_shortest_name() -> None:
-    made = cast(Forecast(topology("two-flat-gen5-switches")), [1024, 14336], {})
+    made = cast(Forecast(topology("two-flat-gen5-switches")), [1024, 14336], Diagnosis("not asked"))
 
     groups = [{name, *others} for name, others in made.alike.items()]
     pair = {"one_stage_pull", "vllm_one_stage"}

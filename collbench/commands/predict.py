@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     from collbench.algorithms.predictions import Forecast
-    from collbench.algorithms.rewiring import Change
     from collbench.contention.parameters import Parameters
+    from collbench.doctor.forecasts import Diagnosis
     from collbench.topology.graph import Topology
 
 __all__ = ["add_parser", "run"]
@@ -28,11 +28,15 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         help="predict every algorithm on a topology, term by term, with the link that binds",
         description="Predict how long an all-reduce takes on a topology, without a GPU: every algorithm at every size.",
         epilog="FILE is a machine file, what collbench topo --json wrote, or the name of a machine of ours.\n"
-        "Terms are microseconds and add up to total_us; prior is the part that rests on assumptions.",
+        "Terms are microseconds and add up to total_us; prior is the part that rests on assumptions.\n"
+        "low_us and high_us are the model's nominal 90 % interval; where they overlap it does not tell who is faster.\n"
+        "Marks: * fastest of what the doctor says runs there, ? unknown whether it runs, x does not run.\n"
+        "A terminal gets the columns that fit it, a pipe all of them.",
     )
     add = parser.add_argument
-    add("--topology", metavar="FILE", help="the machine")
-    add("--compare", nargs="+", metavar="FILE", help="two machines side by side, or one beside --topology")
+    add("machine", nargs="?", metavar="FILE", help="the machine")
+    add("--topology", metavar="FILE", help="the same")
+    add("--compare", nargs="+", metavar="FILE", help="two machines side by side, or one beside FILE")
     add("-b", dest="first", metavar="BYTES", help=f"smallest message (alone: the only one); default {_FIRST}")
     add("-e", dest="last", metavar="BYTES", help=f"largest message; default {_LAST}")
     add("-f", dest="factor", type=int, metavar="N", help=f"factor between sizes; default {_FACTOR}, of a page {_FINE}")
@@ -52,35 +56,39 @@ def run(args: argparse.Namespace) -> int:
         UsageError: options that contradict each other or name nothing.
         InvalidError: a file that cannot be read or makes no sense, or a page that cannot be written.
     """
+    from collbench.algorithms.choice import judged
+    from collbench.doctor.forecasts import diagnose
     from collbench.errors import UsageError
 
     if args.html and (args.compare or args.json):
         raise UsageError("--html: a page is of one machine, and instead of --json")
-    sizes = _sizes(args)
-    forecasts = [_forecast(name, args) for name in _machines(args)]
-    _tell_apart(forecasts, _machines(args))
-    rows = [forecast.rows(sizes) for forecast in forecasts]
+    names, sizes = _machines(args), _sizes(args)
+    forecasts = [_forecast(name, args) for name in names]
+    _tell_apart(forecasts, names)
+    doctors = [diagnose(forecast) for forecast in forecasts]
+    rows = [
+        judged(forecast.rows(sizes), doctor.verdicts, doctor.reasons)
+        for forecast, doctor in zip(forecasts, doctors, strict=True)
+    ]
     if not all(rows):
         raise UsageError(f"no algorithm takes {sizes[0]} to {sizes[-1]} bytes: use a multiple of 16 bytes")
     if args.html:
         _write_page(forecasts[0], sizes, args.html)
     elif args.json:
         _print_json(forecasts, rows, sizes)
-    elif args.compare:
-        _print_comparison(forecasts, rows, sizes)
     else:
-        _print_table(forecasts[0], rows[0], sizes)
+        _print_text(forecasts, doctors, rows, sizes)
     return 0
 
 
 def _machines(args: argparse.Namespace) -> list[str]:
     from collbench.errors import UsageError
 
-    names = [args.topology] * bool(args.topology) + (args.compare or [])
+    names = [name for name in (args.machine, args.topology) if name] + (args.compare or [])
     expected = 2 if args.compare else 1
     if len(names) != expected:
         said = "no machine" if not names else f"{len(names)} machine(s)"
-        raise UsageError(f"predict with {said}: give --topology FILE, or --compare with two files in all")
+        raise UsageError(f"predict with {said}: give a machine file, or --compare with two files in all")
     return names
 
 
@@ -160,107 +168,41 @@ def _write_page(forecast: "Forecast", sizes: Sequence[int], name: str) -> None:
     print(out)
 
 
-def _print_json(forecasts: "Sequence[Forecast]", rows: Sequence[Sequence[Mapping[str, Any]]], sizes: list[int]) -> None:
+def _print_json(
+    forecasts: "Sequence[Forecast]", rows: "Sequence[Sequence[Mapping[str, Any]]]", sizes: list[int]
+) -> None:
     import json
     from dataclasses import asdict
 
+    from collbench.algorithms.choice import alike, choices, vouched
     from collbench.results.records import SCHEMA
 
-    crossings = [
-        {"topology": one.topology.name, **asdict(cross)}
-        for one in forecasts
-        for cross in one.crossovers(sizes[0], sizes[-1])
-    ]
+    crossings, fastest = [], []
+    for forecast, part in zip(forecasts, rows, strict=True):
+        name, answers = forecast.topology.name, {row["algorithm"] for row in part if vouched(row)} & {*alike(part)}
+        crossings += [{"topology": name, **asdict(one)} for one in forecast.crossovers(sizes[0], sizes[-1], answers)]
+        fastest += [
+            {"topology": name, "bytes": one.bytes, "algorithm": one.best["algorithm"],
+             "overlaps": [row["algorithm"] for row in one.overlaps]}
+            for one in choices(part)
+        ]  # fmt: skip
     left_out = {one.topology.name: one.left_out for one in forecasts}
-    data = {"schema": SCHEMA, "kind": "predict", "rows": [row for part in rows for row in part]}
+    data = {"schema": SCHEMA, "kind": "predict", "rows": [row for part in rows for row in part], "fastest": fastest}
     print(json.dumps(data | {"crossovers": crossings, "left_out": left_out}, indent=1, allow_nan=False))
 
 
-def _print_table(forecast: "Forecast", rows: Sequence[Mapping[str, Any]], sizes: list[int]) -> None:
-    from collbench.units import format_us
+def _print_text(
+    forecasts: "Sequence[Forecast]", doctors: "Sequence[Diagnosis]", rows: "Sequence[Sequence[Mapping[str, Any]]]",
+    sizes: list[int],
+) -> None:  # fmt: skip
+    from collbench.report.comparison_text import Side, comparison_text
+    from collbench.report.forecast_text import forecast_text
+    from collbench.results.terminal import terminal_width
 
-    terms = [name for name in rows[0]["terms_us"] if any(row["terms_us"][name] >= _SHOWN_US for row in rows)]
-    head = ["algorithm", "bytes", "total_us", *terms, "floor_us", "prior", "bottleneck"]
-    lines = [
-        [
-            row["algorithm"], str(row["bytes"]), format_us(row["total_us"]),
-            *(format_us(row["terms_us"][name]) for name in terms), format_us(row["floor_us"]),
-            f"{row['prior_share']:.0%}", _link(row["bottleneck"]),
-        ]
-        for row in rows
-    ]  # fmt: skip
-    print(f"{forecast.topology.name}: {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}")
-    _print_columns([head, *lines])
-    for note in [*forecast.notes, *sorted({f"{row['algorithm']}: {note}" for row in rows for note in row["notes"]})]:
-        print(note)
-    for reason, names in forecast.not_here.items():
-        print(f"left out, {reason}: {', '.join(names)}")
-    for cross in forecast.crossovers(sizes[0], sizes[-1]):
-        print(f"from {cross.bytes} bytes on, {cross.after} is faster than {cross.before}")
-
-
-_SHOWN_US = 0.005
-
-
-def _print_comparison(
-    forecasts: "Sequence[Forecast]", rows: Sequence[Sequence[Mapping[str, Any]]], sizes: list[int]
-) -> None:
-    from collbench.algorithms.rewiring import changes, fastest, only_on
-
-    sides = list(zip("AB", forecasts, rows, strict=True))
-    for side, forecast, _ in sides:
-        print(f"{side} = {forecast.topology.name}, {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}")
-    _print_columns([
-        ["fastest at", "on A", "A_us", "on B", "B_us", "change"],
-        *([str(one.bytes), one.change.before["algorithm"], _us(one.change.before), one.change.after["algorithm"],
-           _us(one.change.after), _percent(one.change.ratio)] for one in fastest(*rows)),
-    ])  # fmt: skip
-    print()
-    head = ["algorithm", "bytes", "A_us", "B_us", "change", "A_floor", "B_floor", "bottleneck of A", "bottleneck of B"]
-    _print_columns([head, *(_compared(change) for change in changes(*rows))])
-    for side, forecast, _ in sides:
-        for cross in forecast.crossovers(sizes[0], sizes[-1]):
-            print(f"{side}: from {cross.bytes} bytes on, {cross.after} is faster than {cross.before}")
-        for note in forecast.notes:
-            print(f"{side}: {note}")
-    counts = [forecast.ranks for forecast in forecasts]
-    if counts[0] != counts[1]:
-        print(f"A has {counts[0]} ranks and B {counts[1]}: --nproc {min(counts)} compares wirings alone")
-    for (side, _, mine), (_, _, others) in (sides, sides[::-1]):
-        if names := only_on(mine, others):
-            print(f"only on {side}: {', '.join(names)}")
-
-
-def _compared(change: "Change") -> list[str]:
-    from collbench.units import format_us
-
-    a, b = change.before, change.after
-    floors = [format_us(row["floor_us"]) for row in (a, b)]
-    links = [_link(row["bottleneck"]) for row in (a, b)]
-    return [a["algorithm"], str(a["bytes"]), _us(a), _us(b), _percent(change.ratio), *floors, *links]
-
-
-def _us(row: Mapping[str, Any]) -> str:
-    from collbench.units import format_us
-
-    return format_us(row["total_us"])
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio - 1:+.0%}"
-
-
-def _link(bottleneck: Mapping[str, Any] | None) -> str:
-    if bottleneck is None:
-        return "-"
-    flows = bottleneck["flows"]
-    return f"{bottleneck['link']} ({flows} flow{'s' if flows > 1 else ''})"
-
-
-def _print_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as needed; numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    numeric = [all(cell[:1] in "0123456789-+" for cell in column[1:]) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = zip(line, widths, numeric, strict=True)
-        print("  ".join(f"{text:>{width}}" if right else f"{text:<{width}}" for text, width, right in cells).rstrip())
+    width = terminal_width()
+    if len(forecasts) == 1:
+        lines = forecast_text(forecasts[0], rows[0], sizes, doctors[0], width)
+    else:
+        sides = [Side(*one) for one in zip("AB", forecasts, rows, doctors, strict=True)]
+        lines = comparison_text(sides, sizes, width)
+    print("\n".join(lines))

@@ -1,7 +1,9 @@
 """`collbench predict`, as its users call it."""
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from collbench.cli import main
+
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 STORY = ("predict", "--topology", "two-flat-gen5-switches.toml", "-b", "43008")
 
 ROW = {
     "topology", "algorithm", "bytes", "total_us", "low_us", "high_us", "terms_us", "bottleneck", "floor_us",
-    "prior_share", "notes",
+    "prior_share", "notes", "verdict",
 }  # fmt: skip
 
 
@@ -40,13 +44,108 @@ def test_json_rows_have_the_shape_that_was_promised(collbench: Shell) -> None:
     assert data["left_out"]["two-flat-gen5-switches"]["nccl_auto"]
 
 
+def test_a_machine_may_stand_without_its_option(collbench: Shell) -> None:
+    """Alone, and as the first of two."""
+    alone = collbench("predict", "two-flat-gen5-switches", "-b", "43008")
+    assert alone.stdout == collbench(*STORY).stdout
+    pair = collbench("predict", "two-flat-gen5-switches", "--compare", "root-leaf-switches", "-b", "8K")
+    assert pair.stdout.startswith("A = two-flat-gen5-switches")
+
+
+def test_what_nobody_vouches_for_is_marked_and_no_answer_in_text_json_and_page(
+    collbench: Shell, tmp_path: Path
+) -> None:
+    """Ring with LL128 is the fastest of all at 4 MiB, and nobody knows whether it runs on these cards."""
+    words = ("predict", "two-flat-gen5-switches", "-b", "1M", "-e", "4M", "-f", "2", "--algorithms", "nccl")
+    data = json.loads(collbench(*words, "--json").stdout)
+    last = [row for row in data["rows"] if row["bytes"] == 4 << 20]
+    unsure = min(last, key=lambda row: row["total_us"])
+    assert (unsure["algorithm"], unsure["verdict"]) == ("nccl_ring_ll128", "unknown")
+    assert "no answer, since nobody knows whether it runs here: " in unsure["notes"][0]
+    assert {row["verdict"] for row in data["rows"]} == {"runs", "unknown"}
+    fastest = {one["bytes"]: one["algorithm"] for one in data["fastest"]}
+    assert set(fastest.values()) == {"nccl_ring_simple"}
+    assert not [one for one in data["crossovers"] if "ll128" in one["after"] + one["before"]]
+
+    text = collbench(*words).stdout
+    marks = {tuple(line.split()[:2]): line for line in text.splitlines() if line.startswith("nccl_")}
+    assert "  ?     " in marks["nccl_ring_ll128", str(4 << 20)]
+    assert "  *     " in marks["nccl_ring_simple", str(4 << 20)]
+    assert "? no answer, since nobody knows whether it runs there: nccl_ring_ll128, nccl_tree_ll128" in text
+    assert "ll128 is faster" not in text
+
+    both = collbench("predict", "two-flat-gen5-switches", "--compare", "aws-g5-8xa10g", *words[2:]).stdout
+    assert not [line for line in both.splitlines()[3:6] if "ll128" in line]
+
+    collbench(*words, "--html", str(tmp_path / "page.html"))
+    title = (tmp_path / "page.html").read_text(encoding="utf-8").partition("<h1>")[2].partition("</h1>")[0]
+    assert title == "By the model, nccl_ring_simple is fastest at every size."
+
+
+def test_json_names_the_fastest_and_whose_intervals_overlap(collbench: Shell) -> None:
+    data = json.loads(collbench(*STORY, "--json").stdout)
+    (one,) = data["fastest"]
+    rows = {row["algorithm"]: row for row in data["rows"]}
+    best = rows[one["algorithm"]]
+    assert best["total_us"] == min(row["total_us"] for row in data["rows"] if row["verdict"] == "runs")
+    assert one["overlaps"]
+    assert all(rows[name]["low_us"] <= best["high_us"] for name in one["overlaps"])
+    assert not [name for name in one["overlaps"] if rows[name]["verdict"] != "runs"]
+
+
+@pytest.mark.parametrize("words", [
+    ("two-flat-gen5-switches",), ("direct-4x4090-no-p2p",), ("two-arc-b70",), ("one-plx-4xv100",),
+    ("two-flat-gen5-switches", "--compare", "aws-g5-8xa10g"), ("four-switches-16gpu", "--compare", "nvswitch-8xh200"),
+])  # fmt: skip
+@pytest.mark.parametrize("width", [80, 100, 120, 240])
+def test_a_terminal_gets_lines_that_fit(words: tuple[str, ...], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but words that cannot be broken; the interval is always there, and the answer below the table."""
+    lines = on_a_terminal(width, monkeypatch, "predict", *words)
+    assert not [line for line in lines if len(line) > width]
+    head = next(line for line in lines if line.split()[:1] == ["algorithm"] or line.startswith("fastest at"))
+    assert "[low, high]" in head
+    assert "  collbench sweep --nproc" in "\n".join(lines)
+
+
+def test_a_terminal_has_same_traffic_once_and_a_pipe_every_row(
+    collbench: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("predict", "two-flat-gen5-switches", "-b", "8K")
+    lines = on_a_terminal(80, monkeypatch, *words)
+    piped = collbench(*words).stdout.splitlines()
+    rows = [line for line in piped if line.split()[1:2] == ["8192"]]
+    assert piped[1].split()[:5] == ["algorithm", "bytes", "total_us", "low_us", "high_us"]
+    assert piped[1].split()[-2:] == ["mark", "bottleneck"]
+    assert len(rows) == 36
+    assert sum(" 8192 " in line for line in lines) < 25
+    told = " ".join(lines)
+    assert all(line.split()[0] in told for line in rows)
+    assert "not shown at 80 characters, but in a pipe: terms" in told
+
+
+def on_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
+    screen = _Screen()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", screen)
+        patch.setenv("COLUMNS", str(width))
+        assert main(words) == 0
+    return screen.getvalue().splitlines()
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_a_range_of_sizes_says_where_the_fastest_changes(collbench: Shell) -> None:
     words = ("--topology", "two-flat-gen5-switches", "-b", "1K", "-e", "64K", "-f", "8", "--algorithms", "own")
     done = collbench("predict", *words)
     assert done.returncode == 0, done.stderr
     sizes = {line.split()[1] for line in done.stdout.splitlines() if "flow" in line}
     assert sizes == {"1024", "8192", "65536"}
-    assert "bytes on, two_stage_push is faster than islands" in done.stdout
+    assert re.search(
+        r"from about \d+K on, two_stage_push is faster than islands \(within 5% of each other from", done.stdout
+    )
 
 
 @pytest.mark.parametrize("words", [
@@ -167,9 +266,10 @@ def test_an_own_file_in_either_format(collbench: Shell, tmp_path: Path, root: Pa
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    ((), "give --topology FILE"),
+    ((), "give a machine file"),
     (("--topology", "nowhere.toml"), "no machine file 'nowhere.toml'"),
     (("--topology", "nvswitch-8gpu", "--compare", "a", "b"), "3 machine(s)"),
+    (("nvswitch-8gpu", "--topology", "nvswitch-8gpu"), "2 machine(s)"),
     (("--topology", "nvswitch-8gpu", "-b", "none"), "size 'none'"),
     (("--topology", "nvswitch-8gpu", "-b", "4K", "-e", "1K"), "swap -b and -e"),
     (("--topology", "nvswitch-8gpu", "-f", "1"), "factor 1"),

@@ -1,13 +1,14 @@
 """`collbench advise`: what each algorithm makes of a model step, from a run or from a topology alone."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+    from collbench.algorithms.predictions import Forecast
     from collbench.topology.graph import Topology
     from collbench.workload import Advice, ModelTimes, RunTimes, Workload
 
@@ -102,7 +103,7 @@ def _times(args: argparse.Namespace) -> "tuple[RunTimes | ModelTimes, Topology |
 
     if args.run_folder is None:
         topology = _topology(args.topology)
-        times = ModelTimes(topology, args.nproc)
+        times = ModelTimes(topology, args.nproc, _verdicts)
         states = cautions(detect(Evidence(topology=topology, fabric=times.fabric)))
         return times, topology, (*times.notes, *states)
     with RunFolder.open(args.run_folder) as folder:
@@ -118,7 +119,14 @@ def _model(topology: "Topology | None", ranks: int | None) -> "ModelTimes":
 
     if topology is None or not topology.gpus:
         raise InvalidError("--compare: the run's machine has no GPUs whose wiring could be another")
-    return ModelTimes(topology, ranks)
+    return ModelTimes(topology, ranks, _verdicts)
+
+
+def _verdicts(forecast: "Forecast") -> "Mapping[str, str]":
+    """The doctor's: what it does not say runs there is no advice."""
+    from collbench.doctor.forecasts import diagnose
+
+    return diagnose(forecast).verdicts
 
 
 def _topology(name: str) -> "Topology":

@@ -224,6 +224,7 @@ class ModelTimes:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of times on this topology should know, as sentences without a full stop."""
+        self.algorithms(Collective.ALL_REDUCE)  # which asks for the verdicts
         found = [note[0].upper() + note[1:] for note in self._forecast(Collective.ALL_REDUCE).notes]
         if names := sorted(set().union(*self._unsure.values())):
             found.append(f"Not advised, since nobody knows whether they run there: {', '.join(names)}")

@@ -127,8 +127,9 @@ def test_cells_that_were_left_aside_are_named() -> None:
 
 def test_algorithms_of_the_same_figures_are_one_row() -> None:
     advice = advise(DECODE, Known({"push": (4.0, 0.5), "twin": (4.0, 0.5), "nccl_ring_ll": (20.0, 0.1)}))
-    lines = tables.steps(advice, 1, None)
+    lines = tables.steps(advice, 1, 120)
     assert [line.split("  ")[0].strip() for line in lines] == ["algorithm", "push +1", "nccl_ring_ll"]
+    assert len(tables.steps(advice, 1, None)) == 4, "scripts get every name on a line of its own"
     assert max(map(len, tables.steps(advice, 1, 60))) <= 60
 
 
@@ -264,3 +265,17 @@ def test_the_model_advises_on_a_topology_alone(name: str) -> None:
     assert (advice.source, advice.batches, advice.ranks) == ("model", workload.batches, 8)
     assert all(step.interval_us and step.interval_us[0] < step.step_us < step.interval_us[1] for step in advice.steps)
     assert any("Nothing was measured" in text for text in advice.cautions)
+
+
+def test_what_the_doctor_does_not_vouch_for_is_no_advice() -> None:
+    """It is named beside the advice, and neither the best nor in a table."""
+    topology = catalog.load(catalog.find("two-flat-gen5-switches"))
+    every = advise(load(find("moe-61-decode")), ModelTimes(topology))
+    best = every.steps[0].algorithm
+    times = ModelTimes(topology, None, lambda _: {best: "unknown", "nccl_ring_ll": "runs"})
+    told = advise(load(find("moe-61-decode")), times)
+
+    assert best not in {step.algorithm for step in told.steps}
+    assert {"nccl_ring_ll", "push"} <= {step.algorithm for step in told.steps}
+    assert any(note == f"Not advised, since nobody knows whether they run there: {best}" for note in times.notes)
+    assert not [note for note in ModelTimes(topology).notes if "Not advised" in note]

@@ -4,11 +4,14 @@ Two kinds of data are used. Small integers, whose sums are exact in every dtype 
 for equality and stand in the buffers while times are taken. Random fractions, compared within the rounding of the
 dtype, show that all ranks hold the same bits; they are used once before times are taken. Every slot of every check has
 its own data: a window into a pool of random values that moves from check to check, so that no earlier answer is right.
+A check may also renew the inputs alone, or the outputs alone: who looks at one of the two to see whether work is due
+is found by the other.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,15 @@ from collbench.measure.arrays import ArrayKind, kind_of
 from collbench.measure.references import WINDOW, Answer, Expected, make_answer, supported
 from collbench.results.records import Call
 
-__all__ = ["Check", "Finding", "supported"]
+__all__ = ["Check", "Finding", "Renew", "supported"]
+
+
+class Renew(Enum):
+    """What a check renews before launches that it will judge. What stays holds the data, or the answers, of before."""
+
+    BOTH = "inputs and outputs"
+    INPUTS = "inputs"
+    OUTPUTS = "outputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +55,38 @@ class Check:
         self._kind: ArrayKind = kind_of(self._like)
         self._answers: dict[bool, Answer] = {}
         self._exact, self._hashed = True, False
-        self._offsets: Sequence[int] = ()
+        self._offsets: dict[int, int] = {}
 
-    def prepare(self, slots: int, turn: int, *, exact: bool) -> None:
-        """Put fresh data into the first `slots` inputs and poison their outputs; `turn` differs from check to check."""
-        rng = np.random.default_rng((self._seed, turn, 1))
+    def prepare(self, slots: int, turn: int, *, exact: bool, what: Renew = Renew.BOTH) -> None:
+        """Put fresh data into the first `slots` inputs and poison their outputs; `turn` differs from check to check.
+
+        `what` may leave one of the two as it stands, where these slots have been prepared and launched before.
+        """
         self._exact, self._hashed = exact or self._call.dtype == "int32", not exact
-        self._offsets = [int(o) for o in rng.integers(0, WINDOW, slots)]
-        answer = self._answer()
-        for slot, offset in enumerate(self._offsets):
-            for name, array in self._runner.inputs(slot).items():
-                self._kind.copy(array, answer.inputs[name][offset : offset + len(array)])
-            for array in self._runner.outputs(slot).values():
-                self._kind.poison(array)
+        self._offsets = {slot: self._offsets.get(slot, 0) for slot in range(slots)}
+        self.renew(range(slots), turn, what)
 
-    def judge(self) -> Finding:
-        """Compare every prepared slot's outputs with the known answers; stops at the first wrong one."""
+    def renew(self, slots: Iterable[int], turn: int, what: Renew) -> None:
+        """The same for some slots of those that `prepare` made ready."""
+        rng, answer = np.random.default_rng((self._seed, turn, 1)), self._answer()
+        for slot in slots:
+            if what is not Renew.OUTPUTS:
+                # never by nothing: the answer of before would be right again
+                offset = (self._offsets[slot] + int(rng.integers(1, WINDOW))) % WINDOW
+                self._offsets[slot] = offset
+                for name, array in self._runner.inputs(slot).items():
+                    self._kind.copy(array, answer.inputs[name][offset : offset + len(array)])
+            if what is not Renew.INPUTS:
+                for array in self._runner.outputs(slot).values():
+                    self._kind.poison(array)
+
+    def judge(self, slots: Iterable[int] | None = None) -> Finding:
+        """Compare outputs of every prepared slot, or of some, with the known answers; stops at the first wrong one."""
         digests, answer = [], self._answer()
-        for slot, offset in enumerate(self._offsets):
+        for slot in self._offsets if slots is None else slots:
             for name, expect in answer.outputs.items():
                 got = self._runner.outputs(slot)[name]
-                reason = self._judge_slot(got, expect(offset))
+                reason = self._judge_slot(got, expect(self._offsets[slot]))
                 if reason:
                     where = f" of {name}" if len(answer.outputs) > 1 else ""
                     return Finding(f"slot {slot} of {len(self._offsets)}: {reason}{where}")
@@ -101,5 +123,6 @@ class Check:
         have, want = self._kind.fetch(got), self._kind.fetch(part.want)
         wrong = np.flatnonzero(~(have == want) if part.bound is None else ~np.isfinite(have))
         first = int(wrong[0]) if wrong.size else 0
-        detail = f"first at {part.start + first}: {have[first]:g}, expected {want[first]:g}"
+        # ten digits tell any two float32 or int32 apart
+        detail = f"first at {part.start + first}: {have[first]:.10g}, expected {want[first]:.10g}"
         return f"{wrong.size} of {have.size} elements wrong or unwritten, {detail}"

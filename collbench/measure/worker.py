@@ -3,8 +3,8 @@
 import contextlib
 import faulthandler
 import importlib
+import itertools
 import os
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -12,13 +12,11 @@ from collbench.algorithms.base import Algorithm, Proof, Runner, registry
 from collbench.measure.channel import Channel
 from collbench.measure.clock import Clock, HostClock
 from collbench.measure.ranks import WorkerRanks, pin
-from collbench.measure.verify import Check, Finding, supported
+from collbench.measure.trial import Trial
+from collbench.measure.verify import Check, supported
 from collbench.results.records import Cell, Flag, Mode, Status
 
 __all__ = ["Bench", "failure_of", "run_worker"]
-
-BATCHES = 3
-"""Timed batches of a cell: each has fresh data, poisoned outputs, and is verified when it ends."""
 
 
 class Bench(Protocol):
@@ -63,7 +61,7 @@ class _CellBench:
         self._runner: Runner | None = None
         self._check: Check | None = None
         self._proof: Proof | None = None
-        self._turn = 0
+        self._turns = itertools.count(1)
         self._seed = seed
         self._align: Callable[[], None] | None = None
         self._ranks_on_gpu = devices.count(ranks.device) if algorithm.device == "cuda" else 0
@@ -84,34 +82,21 @@ class _CellBench:
         self._ranks.phase("opening")
         runner, check = self._open(cell, int(command["slots"]))
         with self._clock(runner, cell) as clock:
+            trial = Trial(clock, check, self._ranks, self._turns, self._seed)
             self._ranks.phase("verification before timing")
-            problem = self._verify(clock, check, iterations=1, exact=False)
+            problem = trial.verify()
             if problem:
                 return {"status": Status.WRONG, "reason": problem, "latency_us": []}
             proof = self._prove(runner)
             if proof.reason:
                 return {"status": Status.UNSUPPORTED, "reason": proof.reason, "evidence": dict(proof.evidence)}
-            return self._time(clock, check, command, proof)
-
-    def _time(self, clock: Clock, check: Check, command: dict[str, Any], proof: Proof) -> dict[str, Any]:
-        self._ranks.phase("warm-up")
-        self._prepare(check, clock.calls, exact=True)
-        begin = time.perf_counter()
-        clock.samples(int(command["warmup"]))
-        spent = (time.perf_counter() - begin) / int(command["warmup"])
-        iterations = self._pin_iterations(command, spent)
-        samples: list[float] = []
-        for batch in range(BATCHES):
-            self._ranks.phase(f"timing, batch {batch + 1} of {BATCHES}")
-            share = iterations // BATCHES + (batch < iterations % BATCHES)
-            samples += self._batch(clock, check, share)
-            problem = self._agree(clock.runner, check.judge())
-            if problem:
-                return {"status": Status.WRONG, "reason": f"in the timed run, {problem}", "latency_us": []}
-        facts = self._surroundings()
+            timed = trial.time(command)
+            if timed.problem:
+                return {"status": Status.WRONG, "reason": f"in the timed run, {timed.problem}", "latency_us": []}
+            facts = {**self._surroundings(), **timed.evidence}
         flags = [Flag.THROTTLED] if facts.get("throttle", "none") != "none" else []
         evidence = {**proof.evidence, **facts}
-        return {"status": Status.OK, "reason": "", "latency_us": samples, "evidence": evidence, "flags": flags}
+        return {"status": Status.OK, "reason": "", "latency_us": timed.samples, "evidence": evidence, "flags": flags}
 
     def _surroundings(self) -> dict[str, str]:
         """Where the cell ran, asked right behind the timed run: cores, or the GPU's clocks and link."""
@@ -127,48 +112,6 @@ class _CellBench:
 
     def _shares(self) -> bool:
         return self._ranks_on_gpu > 1
-
-    def _batch(self, clock: Clock, check: Check, iterations: int) -> list[float]:
-        self._prepare(check, clock.calls, exact=True)
-        return clock.samples(max(1, iterations))
-
-    def _pin_iterations(self, command: dict[str, Any], spent_s: float) -> int:
-        """All ranks take the same number: from the slowest one's time, which all of them are told."""
-        if command["iterations"]:
-            return max(BATCHES, int(command["iterations"]))
-        slowest = max(float(s) for s in self._ranks.exchange(spent_s))
-        return max(
-            int(command["least"]), min(int(command["most"]), int(float(command["seconds"]) / max(slowest, 1e-7)))
-        )
-
-    def _verify(self, clock: Clock, check: Check, iterations: int, *, exact: bool) -> str:
-        self._prepare(check, clock.calls, exact=exact)
-        clock.samples(iterations)
-        return self._agree(clock.runner, check.judge())
-
-    def _prepare(self, check: Check, slots: int, *, exact: bool) -> None:
-        self._turn += 1
-        check.prepare(slots, self._turn, exact=exact)
-        if self._algorithm.device == "cuda":
-            import torch
-
-            torch.cuda.synchronize()
-
-    def _agree(self, runner: Runner, finding: Finding) -> str:
-        """The first problem of any rank, alike on all ranks.
-
-        Raises:
-            TimeoutError: a launch gave up waiting for a peer; what it left in the outputs is then no wrong answer.
-        """
-        found = self._ranks.exchange([finding.reason, finding.digest, runner.failure()])
-        for _, _, failure in found:
-            if failure:
-                raise TimeoutError(failure)
-        for rank, (reason, _, _) in enumerate(found):
-            if reason:
-                return f"rank {rank}: {reason}"
-        other = next((rank for rank, (_, digest, _) in enumerate(found) if digest != found[0][1]), None)
-        return "" if other is None else f"rank {other} holds other bits than rank 0"
 
     def _prove(self, runner: Runner) -> Proof:
         if self._proof is None:

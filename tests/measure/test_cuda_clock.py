@@ -1,6 +1,7 @@
 """What the GPU clocks count and what they leave out, shown on a device made of Python with a clock of its own."""
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -11,6 +12,8 @@ import pytest
 
 from collbench.algorithms.base import Runner
 from collbench.measure.cuda_clock import EagerClock, GraphClock, clocks_and_throttle, is_throttled
+from collbench.measure.trial import Trial
+from collbench.measure.verify import Check
 from collbench.results.records import Call
 
 LAUNCH_US = 5.0
@@ -88,7 +91,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     torch.cuda = SimpleNamespace(  # type: ignore[attr-defined]
         Stream=lambda: stream, current_stream=lambda: stream, stream=lambda _s: contextlib.nullcontext(),
         Event=FakeEvent, CUDAGraph=FakeGraph, _sleep=lambda cycles: made.spend(cycles / 2000),
-        get_device_properties=lambda _d: SimpleNamespace(clock_rate=2_000_000),
+        get_device_properties=lambda _d: SimpleNamespace(clock_rate=2_000_000), synchronize=lambda: None,
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "torch", torch)
     return made  # type: ignore[return-value]
@@ -152,6 +155,52 @@ def test_a_captured_call_that_does_nothing_is_seen(device: Device) -> None:
     with GraphClock(runner, 1, lambda: None) as clock:
         clock.samples(3)
     assert not (runner.y == 1).any()
+
+
+class Copies(FakeRunner):
+    """An all-reduce over one rank. `idle(work)`, asked whenever the device runs a launch, may keep it from working."""
+
+    def __init__(self, device: Device, slots: int, idle: Callable[["Copies", int], bool]) -> None:
+        super().__init__(device, slots)
+        self.call = Call(16, 1, dtype="float32")
+        self.ranks.__dict__.update(
+            rank=0, world_size=1, local_world_size=1, exchange=lambda value: [value], phase=lambda _: None
+        )
+        self.idle, self.ran = idle, 0
+
+    def launch(self, i: int) -> None:
+        def work() -> None:
+            self.device.spend(LAUNCH_US)
+            self.ran += 1
+            if not self.idle(self, i):
+                self.y[i] = self.x[i]
+
+        self.device.enqueue(work)
+
+
+@pytest.mark.parametrize("kind", [EagerClock, GraphClock])
+@pytest.mark.parametrize(
+    ("slots", "idle", "found"),
+    [
+        (1, lambda _runner, _slot: False, False),
+        (4, lambda _runner, _slot: False, False),
+        (1, lambda runner, _slot: runner.ran > 60, True),
+        (4, lambda runner, _slot: runner.ran > 60, True),
+        (4, lambda runner, _slot: runner.ran > 60 and runner.ran % 2 == 0, True),
+        (4, lambda runner, slot: not np.isnan(runner.y[slot, 0]), True),
+    ],
+    ids=["never", "never", "gated off", "gated off", "every second", "works on poison only"],
+)
+def test_launches_on_a_device_that_do_nothing_are_found(
+    device: Device, kind: type[EagerClock | GraphClock], slots: int, idle: Any, found: bool  # noqa: FBT001 - a table
+) -> None:  # fmt: skip
+    """What was captured once is judged at replays between the timed ones; right launches pass with all samples."""
+    runner = Copies(device, slots, idle)
+    with kind(runner, slots, lambda: None) as clock:
+        trial = Trial(clock, Check(runner, runner.call, 0, seed=3), runner.ranks, itertools.count(1), 3)
+        done = trial.time({"warmup": 2, "iterations": 60, "seconds": 0.1, "least": 3, "most": 60})
+    assert bool(done.problem) is found
+    assert len(done.samples) == (0 if found else 60)
 
 
 @pytest.mark.parametrize("kind", [EagerClock, GraphClock])

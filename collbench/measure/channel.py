@@ -1,55 +1,120 @@
-"""Messages between the supervisor, fork servers and workers: one JSON object per frame over a socket pair."""
+"""Messages between the supervisor, fork servers and workers: one JSON object per frame over a socket pair.
+
+A frame is its length in four bytes, most significant first, and the JSON text. Whoever writes to the other end may be
+broken: no wait for a frame, or for the rest of one, is without a deadline where one is given.
+"""
 
 import ctypes
 import json
 import os
 import signal
 import socket
+import struct
+import time
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
 from typing import Any
 
-__all__ = ["Channel", "die_with_parent", "pair"]
+__all__ = ["BadMessage", "Channel", "die_with_parent", "pair"]
 
 _PR_SET_PDEATHSIG = 1
+_LENGTH = struct.Struct("!I")
+_LARGEST = 1 << 26
+"""Bytes of the longest frame that is believed; the samples of a cell are some 40,000."""
+
+_PORTION = 1 << 18
+
+
+class BadMessage(ValueError):  # noqa: N818 - says what came
+    """What came is no frame of ours; nothing behind it can be understood."""
 
 
 class Channel:
-    """Sends and receives JSON objects; framing is `multiprocessing.connection`'s, pickling is never used."""
+    """Sends and receives JSON objects; nothing is pickled."""
 
     def __init__(self, fd: int) -> None:
-        self._connection = Connection(fd)
+        self._socket = socket.socket(fileno=fd)
+        self._buffer = bytearray()
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any], timeout_s: float | None = None) -> None:
         """Send one object.
 
         Raises:
-            OSError: the other end is gone.
+            OSError: the other end is gone, or took too little of it within `timeout_s`.
         """
-        self._connection.send_bytes(json.dumps(message).encode())
+        text = json.dumps(message).encode()
+        self._socket.settimeout(timeout_s)
+        self._socket.sendall(_LENGTH.pack(len(text)) + text)
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """Wait for one object.
+        """Wait for one object. What came of it before a timeout is kept for the next call.
 
         Raises:
-            TimeoutError: nothing came within `timeout_s`.
+            TimeoutError: no whole message came within `timeout_s`.
             EOFError: the other end is gone.
+            BadMessage: what came is no message.
         """
-        try:
-            if timeout_s is not None and not self._connection.poll(timeout_s):
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (message := self._next()) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
                 raise TimeoutError(f"no message within {timeout_s:.1f} s")
-            message: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            self._fill(left)
+        return message
+
+    def arrived(self) -> list[dict[str, Any]]:
+        """Whole messages among what has come; waits for nothing, so that half a message holds nobody up.
+
+        Raises:
+            EOFError: the other end is gone.
+            BadMessage: what came is no message.
+        """
+        self._fill(0.0)
+        found = []
+        while (message := self._next()) is not None:
+            found.append(message)
+        return found
+
+    def _fill(self, timeout_s: float | None) -> None:
+        self._socket.settimeout(timeout_s)
+        try:
+            portion = self._socket.recv(_PORTION)
+        except (TimeoutError, BlockingIOError):
+            return
         except ConnectionError as error:
             raise EOFError(str(error)) from error
-        return message
+        if not portion:
+            raise EOFError
+        self._buffer += portion
+
+    def _next(self) -> dict[str, Any] | None:
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer)
+        if length > _LARGEST:
+            raise BadMessage(f"a frame of {length} bytes")
+        if len(self._buffer) < _LENGTH.size + length:
+            return None
+        text = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])
+        del self._buffer[: _LENGTH.size + length]
+        return _parsed(text)
 
     def fileno(self) -> int:
         """For selectors."""
-        return self._connection.fileno()
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Close this end; harmless when closed already."""
-        self._connection.close()
+        self._socket.close()
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage(f"{len(text)} bytes that are no JSON") from error
+    if not isinstance(message, dict):
+        raise BadMessage(f"{type(message).__name__} in place of an object")
+    return message
 
 
 def pair() -> tuple[Channel, int]:

@@ -3,11 +3,14 @@
 import json
 import os
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from collbench.measure.channel import Channel
 
 __all__ = ["WorkerRanks"]
+
+_TICK_S = 0.25
 
 
 class WorkerRanks:
@@ -22,6 +25,7 @@ class WorkerRanks:
         self.deadline_s = float(spec["deadline_s"])
         self._channel = channel
         self._folder = str(spec["folder"])
+        self._supervisor = int(spec.get("supervisor", 0))
         self._meeting: dict[str, Any] | None = spec.get("meeting")
         self._backend = ""
         self._turn = 0
@@ -32,11 +36,23 @@ class WorkerRanks:
         if self._meeting is not None:
             return self._exchange_by_store(value)
         self._channel.send({"exchange": value})
-        answer = self._channel.receive(self.deadline_s)
+        answer = self._answer()
         if "exchange" not in answer:
             raise RuntimeError(f"expected the peers' values, got {sorted(answer)}")
         values: list[Any] = answer["exchange"]
         return values
+
+    def _answer(self) -> dict[str, Any]:
+        """The supervisor's next message. While it is stopped, as by Ctrl-Z, no time passes."""
+        left = self.deadline_s
+        while True:
+            step = min(left, _TICK_S)
+            try:
+                return self._channel.receive(step)
+            except TimeoutError:
+                left -= 0.0 if _is_stopped(self._supervisor) else step
+            if left <= 0:
+                raise TimeoutError(f"no message within {self.deadline_s:.1f} s")
 
     def _exchange_by_store(self, value: Any) -> list[Any]:  # noqa: ANN401 - any JSON value
         self._turn += 1
@@ -96,6 +112,14 @@ class WorkerRanks:
 
             dist.destroy_process_group()
             self._backend = ""
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in {"T", "t"}
 
 
 def pin(local_rank: int, local_world_size: int) -> str:

@@ -144,13 +144,13 @@ class Supervisor:
         opening_s = 0.0 if self._team.running else algorithm.opening_s
         try:
             if not self._team.running:
-                self._start(algorithm)
+                self._start(algorithm, self._left_s())
             answers = self._team.run(self._command(cell), self._options.timeout_s, opening_s)
+            samples = _combine(cell, launch, answers)
         except GroupFailure as failure:
             samples = Samples(cell.cell_id, launch, Status(failure.kind), str(failure), calls=cell.calls)
         else:
             self._keep_evidence(cell, launch, answers)
-            samples = _combine(cell, launch, answers)
         if samples.status in _FATAL:
             self._after_failure()
         return samples
@@ -169,7 +169,11 @@ class Supervisor:
             return Status.NOT_RUN, f"the budget of {self._options.budget_s:.0f} s was used up"
         return None
 
-    def _start(self, algorithm: Algorithm) -> None:
+    def _left_s(self) -> float | None:
+        """Seconds of the budget that are left, None without one."""
+        return None if self._end is None else max(0.1, self._end - time.monotonic())
+
+    def _start(self, algorithm: Algorithm, limit_s: float | None = None) -> None:
         shared: Mapping[str, str] = {}
         if algorithm.device == "cuda" and self._machine.share_gpu:
             shared = self._start_mps().environment
@@ -180,7 +184,7 @@ class Supervisor:
         }  # fmt: skip
         self._team.start({
             "imports": list(algorithm.imports), "spec": spec,
-            "preload": algorithm.preload,
+            "preload": algorithm.preload, "limit_s": limit_s,
             "environment": {**algorithm.environment(self._machine), **shared},
         })  # fmt: skip
 
@@ -232,7 +236,11 @@ class Supervisor:
 
 
 def _combine(cell: Cell, launch: int, answers: list[dict[str, Any]]) -> Samples:
-    """One status for all ranks: the failure that says most, else what they agreed on."""
+    """One status for all ranks: the failure that says most, else what they agreed on.
+
+    Raises:
+        GroupFailure: an answer lacks what belongs to it.
+    """
     failed = [(rank, a) for rank, a in enumerate(answers) if a.get("failed") and a["failed"] != "peer"]
     for status in _ORDER:
         told = [(rank, a) for rank, a in failed if a["failed"] == status]
@@ -240,6 +248,13 @@ def _combine(cell: Cell, launch: int, answers: list[dict[str, Any]]) -> Samples:
             rank, answer = told[0]
             who = "" if status is Status.UNSUPPORTED else f"rank {rank}: "
             return Samples(cell.cell_id, launch, status, f"{who}{answer['reason']}", calls=cell.calls)
+    try:
+        return _agreed(cell, launch, answers)
+    except (KeyError, TypeError, ValueError) as error:
+        raise GroupFailure("crashed", f"the ranks' answers make no sense: {type(error).__name__}: {error}") from error
+
+
+def _agreed(cell: Cell, launch: int, answers: list[dict[str, Any]]) -> Samples:
     first = answers[0]
     status = Status(first["status"])
     latency = tuple(tuple(float(us) for us in a["latency_us"]) for a in answers) if status is Status.OK else ()

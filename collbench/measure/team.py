@@ -1,6 +1,7 @@
 """The worker groups of one algorithm on all hosts: ours, and through torchrun's store those of the other hosts."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from collbench.measure.environment import worker_environment
-from collbench.measure.group import ForkServer, GroupFailure, WorkerGroup
+from collbench.measure.group import GroupFailure, WorkerGroup
+from collbench.measure.server import START_DEADLINE_S, ForkServer
 
 __all__ = ["Place", "ServerPool", "Team", "follow"]
 
@@ -52,8 +54,10 @@ class ServerPool:
         self._servers: dict[tuple[tuple[str, ...], str], ForkServer] = {}
 
     def get(self, imports: tuple[str, ...], preload: str) -> ForkServer:
-        """The server for this set."""
+        """The server for this set, a fresh one if it has ended."""
         key = (imports, preload)
+        if key in self._servers and not self._servers[key].alive:
+            self.drop(imports, preload)
         if key not in self._servers:
             self._servers[key] = ForkServer(imports, worker_environment(preload=preload))
         return self._servers[key]
@@ -83,7 +87,7 @@ class Team:
         self._store = place.store() if place.nodes > 1 else None
 
     def start(self, order: Mapping[str, Any]) -> None:
-        """Fork the groups. `order` has `imports`, `preload`, `environment` and `spec`.
+        """Fork the groups. `order` has `imports`, `preload`, `environment`, `spec`, and `limit_s` if time is short.
 
         Raises:
             GroupFailure: a group did not start.
@@ -156,12 +160,19 @@ class Team:
             **order["spec"], "rank_offset": place.node * place.local_ranks, "local_world_size": place.local_ranks,
             "world_size": place.ranks, "meeting": self._meeting(),
         }  # fmt: skip
-        try:
+        end = time.monotonic() + float(order.get("limit_s") or START_DEADLINE_S)
+        while self._group is None:
             server = self._pool.get(imports, preload)
-            self._group = WorkerGroup(server, place.local_ranks, spec, order["environment"], self._folder)
-        except GroupFailure:
-            self._pool.drop(imports, preload)
-            raise
+            served_before, left_s = server.ready, max(0.1, end - time.monotonic())
+            # a fork takes a moment: of a server that does not answer there must be time to take another
+            left_s = left_s / 2 if served_before else left_s
+            try:
+                self._group = WorkerGroup(server, place.local_ranks, spec, order["environment"], self._folder, left_s)
+            except GroupFailure:
+                self._pool.drop(imports, preload)
+                # what another algorithm's workers did to the server is no fault of this one's
+                if not served_before:
+                    raise
 
     def _meeting(self) -> dict[str, Any] | None:
         if self._store is None:

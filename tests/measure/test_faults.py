@@ -33,7 +33,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     """One sweep over every fault, with an honest algorithm before and behind."""
     out = tmp_path_factory.mktemp("faults") / "run"
     done = sweep(
-        "--algorithms", "faulty,host_ring", "-b", "256", "--calls", "1", "-n", "5", "--timeout", "4s", "--json",
+        "--algorithms", "faulty,host_ring", "-b", "256", "--calls", "1", "-n", "30", "--timeout", "3s", "--json",
         "--out", str(out),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -56,6 +56,15 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
         ("faulty_silent", "wrong", "64 of 64 elements wrong or unwritten"),
         ("faulty_ignored", "unsupported", "ran Ring/Simple instead"),
         ("faulty_opensbadly", "crashed", "no such library: libmissing.so"),
+        ("faulty_remembers", "wrong", "64 of 64 elements wrong or unwritten, first at 0: nan"),
+        ("faulty_intermittent", "wrong", "in the timed run, "),
+        ("faulty_garbage", "crashed", "rank 2 sent no message of ours: 5 bytes that are no JSON"),
+        ("faulty_binary", "crashed", "rank 2 sent no message of ours: 5 bytes that are no JSON"),
+        ("faulty_noobject", "crashed", "rank 2 sent no message of ours: list in place of an object"),
+        ("faulty_hugeframe", "crashed", "rank 2 sent no message of ours: a frame of 2147483647 bytes"),
+        ("faulty_halfframe", "hung", "no answer from rank 2 in warm-up"),
+        ("faulty_chatters", "hung", "rank 2 in talking"),
+        ("faulty_killsserver", "crashed", " ended with the fork server, which was ended by SIGKILL"),
     ],
 )
 def test_each_fault_has_its_status(faults: dict[str, dict[str, Any]], algorithm: str, status: str, reason: str) -> None:

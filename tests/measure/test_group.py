@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from collbench.measure.channel import BadMessage, pair
 from collbench.measure.environment import worker_environment
-from collbench.measure.group import ForkServer, GroupFailure, WorkerGroup
+from collbench.measure.group import GroupFailure, WorkerGroup
+from collbench.measure.server import ForkServer
+from collbench.measure.team import Place, ServerPool, Team
 from collbench.results.records import Call, Cell, Mode
 
 SPEC: dict[str, Any] = {
@@ -108,6 +113,106 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     assert "No module named 'no_such_module'" in str(failure.value)
 
 
+def test_a_server_that_is_stopped_is_waited_for_no_longer_than_there_is_time(tmp_path: Path) -> None:
+    """Neither while it starts nor when it is asked for workers; the reason is whole without a log."""
+    with ForkServer((), worker_environment()) as fresh:
+        os.kill(fresh._process.pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        with pytest.raises(GroupFailure, match=r"^workers cannot start: no answer within 1 s$") as failure:
+            WorkerGroup(fresh, 2, SPEC, {}, tmp_path, 1.0)
+        assert time.monotonic() - begin < 3
+    assert failure.value.kind == "hung"
+    with ForkServer((), worker_environment()) as ready:
+        ready.wait_ready()
+        os.kill(ready._process.pid, signal.SIGSTOP)
+        with pytest.raises(GroupFailure, match=r"^fork server gave no workers: no answer within 1 s$"):
+            WorkerGroup(ready, 2, SPEC, {}, tmp_path, 1.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_that_was_harmed_meanwhile_is_replaced(tmp_path: Path, number: signal.Signals) -> None:
+    """What one algorithm's workers do to it is not charged to the next."""
+    pool = ServerPool()
+    team = Team(Place(2, 2), pool, tmp_path)
+    spec = {**SPEC, "local_world_size": 2, "world_size": 2}
+    order = {"imports": [], "preload": "", "environment": {}, "spec": spec, "limit_s": 8.0}
+    team.start(order)
+    team.stop(kill=True)
+    os.kill(pool.get((), "")._process.pid, number)
+    try:
+        team.start(order)
+        assert [answer["status"] for answer in team.run(command(2), 20)] == ["ok", "ok"]
+    finally:
+        team.stop(kill=True)
+        pool.close()
+
+
+def test_workers_that_die_with_their_server_say_so(tmp_path: Path) -> None:
+    with ForkServer((), worker_environment()) as mortal:
+        group = start(mortal, tmp_path)
+        os.kill(mortal._process.pid, signal.SIGKILL)
+        with pytest.raises(GroupFailure, match=r"ended with the fork server, which was ended by SIGKILL$"):
+            group.run(command(2), 20)
+        group.kill()
+
+
+def test_half_a_message_holds_nobody_up() -> None:
+    """Neither who looks what has come, nor who waits with a deadline; the rest may follow."""
+    channel, fd = pair()
+    os.write(fd, b'\x00\x00\x00\x0b{"ph')
+    assert channel.arrived() == []
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"no message within 0\.2 s"):
+        channel.receive(0.2)
+    assert time.monotonic() - begin < 2
+    os.write(fd, b'ase":1}\x00\x00\x00\x02{}')
+    assert channel.receive(1) == {"phase": 1}
+    assert channel.receive(1) == {}
+    os.close(fd)
+    with pytest.raises(EOFError):
+        channel.receive(1)
+    channel.close()
+
+
+@pytest.mark.parametrize("said", [b"hello", b"\xff\xfe", b"[]", b"1", b"[" * 100_000, b"1" * 5000])
+def test_what_is_no_message_is_called_so(said: bytes) -> None:
+    channel, fd = pair()
+    os.write(fd, len(said).to_bytes(4, "big") + said)
+    with pytest.raises(BadMessage):
+        channel.arrived()
+    os.close(fd)
+    channel.close()
+
+
+def test_a_peer_that_reads_nothing_is_not_written_to_for_ever() -> None:
+    channel, fd = pair()
+    with pytest.raises(TimeoutError):
+        channel.send({"exchange": "x" * (1 << 22)}, 0.2)
+    os.close(fd)
+    channel.close()
+
+
+def test_time_in_which_the_supervisor_was_stopped_is_not_counted(tmp_path: Path) -> None:
+    """Its workers meet for a second through it; it is away for longer than they may take, and they come through."""
+    code = (
+        "import sys, test_group; from pathlib import Path; server, group = test_group.meeting(Path(sys.argv[1]), 2)\n"
+        "with server:\n print('go', flush=True); print(group.run({'op': 'talk'}, 2)); group.close()\n"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[2]}"},
+    )  # fmt: skip
+    assert supervisor.stdout is not None
+    assert supervisor.stdout.readline() == "go\n"
+    time.sleep(0.5)
+    os.kill(supervisor.pid, signal.SIGSTOP)
+    time.sleep(4)
+    os.kill(supervisor.pid, signal.SIGCONT)
+    told, _ = supervisor.communicate(timeout=30)
+    assert told == "[{'talked': True}, {'talked': True}]\n"
+
+
 def test_workers_die_with_their_server(tmp_path: Path) -> None:
     with ForkServer((), worker_environment()) as mortal:
         group = start(mortal, tmp_path)
@@ -116,6 +221,7 @@ def test_workers_die_with_their_server(tmp_path: Path) -> None:
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < end:
         time.sleep(0.01)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    group.kill()
 
 
 def test_only_allowed_variables_pass() -> None:
@@ -142,6 +248,11 @@ class Meeting:
     def answer(self, command: dict[str, Any]) -> dict[str, Any]:
         if command["op"] == "leave" and self.ranks.rank == 1:
             os._exit(3)
+        if command["op"] == "talk":
+            for _ in range(50):
+                self.ranks.barrier()
+                time.sleep(0.02)
+            return {"talked": True}
         return {}
 
     def close(self) -> None:
@@ -155,7 +266,7 @@ def meeting(folder: Path, ranks: int) -> tuple[ForkServer, WorkerGroup]:
         (), {**worker_environment(), "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[2]}"}
     )
     (folder / "group").mkdir()
-    return server, start(server, folder / "group", ranks, bench="test_group:Meeting", mark=str(folder))
+    return server, start(server, folder / "group", ranks, bench="test_group:Meeting", mark=str(folder), deadline_s=2.0)
 
 
 def test_ranks_that_leave_may_meet_once_more(tmp_path: Path) -> None:

@@ -112,6 +112,71 @@ class Ignored(_Right):
         return Proof("ran Ring/Simple instead", {"ran": "Ring/Simple"})
 
 
+class Remembers(_Right):
+    """Works on the first launch of each data set only."""
+
+    def launch(self, i: int) -> None:
+        known, self._seen = getattr(self, "_seen", b""), self._x[i].tobytes()
+        if known != self._seen:
+            super().launch(i)
+
+
+class Intermittent(_Right):
+    """One launch in three leaves this rank's own values."""
+
+    def after(self, i: int) -> None:
+        if self._launched % 3 == 0:
+            self._y[i][:] = self._x[i]
+
+
+class _Babbles(_Right):
+    """Writes something else into its channel to the supervisor, which is the only socket of a worker."""
+
+    said = b""
+
+    def fault(self, i: int) -> None:
+        os.write(self.ranks._channel.fileno(), self.said)
+
+
+class Garbage(_Babbles):
+    said = b"\x00\x00\x00\x05hello"
+
+
+class Binary(_Babbles):
+    said = b"\x00\x00\x00\x05\xff\xfe\x00\x01\x02"
+
+
+class NoObject(_Babbles):
+    said = b"\x00\x00\x00\x02[]"
+
+
+class HugeFrame(_Babbles):
+    said = b"\x7f\xff\xff\xffhello"
+
+
+class HalfFrame(_Babbles):
+    said = b"\x00\x10\x00\x00hello"
+
+    def fault(self, i: int) -> None:
+        super().fault(i)
+        time.sleep(3600)
+
+
+class Chatters(_Right):
+    """Says what it does and says so without end."""
+
+    def fault(self, i: int) -> None:
+        while True:
+            self.ranks.phase("talking")
+            time.sleep(0.001)
+
+
+class KillsServer(_Right):
+    def fault(self, i: int) -> None:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+
+
 class OpensBadly(_Right):
     def __enter__(self) -> Self:
         raise OSError("no such library: libmissing.so")
@@ -134,5 +199,7 @@ ALGORITHMS = tuple(
     _algorithm(runner)
     for runner in (
         Right, Killed, Hung, Segfault, NoMemory, Raises, Wrong, OtherBits, Silent, Slow, Ignored, OpensBadly,
+        Remembers, Intermittent, Garbage, Binary, NoObject, HugeFrame, HalfFrame, Chatters,
+        KillsServer,
     )
 )  # fmt: skip

@@ -208,9 +208,12 @@ def _print_steps(advice: "Advice", batch: int) -> None:
 
 
 def _print_same(advice: "Advice") -> None:
-    """Names behind the + of the tables."""
+    """Names behind the + of the tables, which only a terminal gets."""
+    from collbench.results.terminal import terminal_width
     from collbench.workload import tables
 
+    if terminal_width() is None:
+        return
     found = {batch: tables.alike([s for s in advice.steps if s.batch == batch]) for batch in advice.batches}
     several = dict.fromkeys(tuple(names) for rows in found.values() for names in rows.values() if len(names) > 1)
     if several:

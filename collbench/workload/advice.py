@@ -161,7 +161,8 @@ def _steps(workload: Workload, times: Times, batch: int, missing: list[_Missing]
         parts = [total, *(one[1] for one in rest)]
         names = " + ".join([name, *(one[0] for one in rest)])
         steps.append(_step(workload, times, batch, names, parts, per_call))
-    return sorted(steps, key=lambda step: (step.step_us, step.algorithm))
+    # the same traffic has the same time, and goes under its shortest name everywhere
+    return sorted(steps, key=lambda step: (step.step_us, len(step.algorithm), step.algorithm))
 
 
 _Sum = tuple[str, CallTime, dict[int, float]]

@@ -16,14 +16,16 @@ _FIRST_TO_GO = ("comm ms", "interval")
 
 
 def steps(advice: Advice, batch: int, width: int | None) -> list[str]:
-    """The table of one batch size, fastest first; algorithms with the same figures are one row, which counts them.
+    """The table of one batch size, fastest first.
 
-    With `width` (characters) columns are left out until it fits.
+    With `width` (characters) algorithms with the same figures are one row, which counts them, and columns are left out
+    until it fits.
     """
-    rows = alike([step for step in advice.steps if step.batch == batch])
+    some = [step for step in advice.steps if step.batch == batch]
+    rows = alike(some) if width is not None else {(step.algorithm,): [step.algorithm] for step in some}
     columns: dict[str, list[str]] = {"algorithm": [_named(names) for names in rows.values()]}
-    found = [next(step for step in advice.steps if step.algorithm == names[0] and step.batch == batch)
-             for names in rows.values()]  # fmt: skip
+    by_name = {step.algorithm: step for step in some}
+    found = [by_name[names[0]] for names in rows.values()]
     columns |= {f"us at {size}": [format_us(step.call_us[size]) for step in found] for size in found[0].call_us}
     columns["comm ms"] = [f"{step.comm_us / 1e3:.2f}" for step in found]
     columns["step ms"] = [f"{step.step_us / 1e3:.2f}" for step in found]

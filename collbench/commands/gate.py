@@ -12,6 +12,14 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
+
+class _Stopped(KeyboardInterrupt):
+    """SIGINT or SIGTERM came while both sides were launched in turn."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 _EPILOG = """\
 SIDE is venv:PATH (another installation), git:REV (a revision of this repository), env:K=V,... (variables), or
 cmd:COMMAND (anything that takes the options of collbench sweep). Behind -- stand the options of each launch:
@@ -132,9 +140,36 @@ def _stored(args: argparse.Namespace, rules: "Rules") -> "Outcome":
 
 
 def _paired(args: argparse.Namespace, rules: "Rules") -> "Outcome":
-    import secrets
     import signal
+
+    def stop(number: int, _frame: object) -> None:
+        for each in signals:  # the launch that runs is ended in order; a second Ctrl-C would leave it behind
+            signal.signal(each, signal.SIG_IGN)
+        raise _Stopped(number)
+
+    out = _out(args)
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, stop) for each in signals]
+    try:
+        return _launched(args, rules, out)
+    except _Stopped as stopped:
+        kept = f"launches that ended are kept as runs in {out}; " if any(out.glob("*-*/run.json")) else ""
+        again = "begin again, with another --out" if args.out else "begin again"
+        _say(f"{signal.Signals(stopped.number).name}: stopped, no verdict; {kept}{again}")
+        raise SystemExit(128 + stopped.number) from None
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+
+
+def _say(text: str) -> None:
     import sys
+
+    print(f"collbench: {text}", file=sys.stderr, flush=True)
+
+
+def _launched(args: argparse.Namespace, rules: "Rules", out: Path) -> "Outcome":
+    import secrets
 
     from collbench.gate.kept import GATE
     from collbench.gate.launcher import open_side
@@ -142,27 +177,16 @@ def _paired(args: argparse.Namespace, rules: "Rules") -> "Outcome":
     from collbench.results.files import readable_errors, replace_whole
     from collbench.units import parse_duration
 
-    def say(text: str) -> None:
-        print(f"collbench: {text}", file=sys.stderr, flush=True)
-
-    def stop(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
     timeout_s = parse_duration(args.launch_timeout)
-    out = _out(args)
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        baseline, candidate = open_side(args.baseline, out), open_side(args.candidate, out)
-        seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
-        plan = make_plan(baseline, candidate, args.words, out, seed, timeout_s)
-        told = f"{len(plan.cells)} cells, about {plan.seconds:.0f} s a block, seed {seed}, kept in {out}"
-        say(told if plan.shuffles else f"{told}; a side is too old to shuffle the order of its cells")
-        outcome = run_pairs(plan, rules, out, say)
-        with readable_errors(out, option="--out"):
-            replace_whole(out / GATE, lambda file: file.write(_as_json(outcome).encode()))
-        return outcome
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    baseline, candidate = open_side(args.baseline, out), open_side(args.candidate, out)
+    seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
+    plan = make_plan(baseline, candidate, args.words, out, seed, timeout_s)
+    told = f"{len(plan.cells)} cells, about {plan.seconds:.0f} s a block, seed {seed}, kept in {out}"
+    _say(told if plan.shuffles else f"{told}; a side is too old to shuffle the order of its cells")
+    outcome = run_pairs(plan, rules, out, _say)
+    with readable_errors(out, option="--out"):
+        replace_whole(out / GATE, lambda file: file.write(_as_json(outcome).encode()))
+    return outcome
 
 
 def _out(args: argparse.Namespace) -> Path:

@@ -6,7 +6,10 @@ import io
 import json
 import os
 import resource
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,6 +311,39 @@ def test_export_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["export", run, "--format", "gab", "--out", str(tmp_path / "gab.json")]) == 0
     assert main(["export", run, "--format", "gab"]) == 0
     assert capsys.readouterr().out == (tmp_path / "gab.json").read_text()
+
+
+SIDE = """#!/bin/sh
+case "$*" in
+  *--help*) ;;
+  *--dry-run*) echo '{"rows": [{"cell_id": "x"}]}' ;;
+  *) echo $$ >started; exec sleep 60 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_gate_that_is_stopped_says_so_in_one_line_and_leaves_no_launch(
+    number: signal.Signals, root: Path, tmp_path: Path
+) -> None:
+    side, started = tmp_path / "side", tmp_path / "started"
+    side.write_text(SIDE, encoding="utf-8")
+    side.chmod(0o755)
+    words = [f"--baseline=cmd:{side}", f"--candidate=cmd:{side}", "--out", "new"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "collbench", "gate", "--paired", *words], cwd=tmp_path, stderr=subprocess.PIPE,
+        text=True, env={**os.environ, "PYTHONPATH": str(root)},
+    ) as gate:  # fmt: skip
+        limit = time.monotonic() + 60
+        while not (started.exists() and started.read_text()) and time.monotonic() < limit:
+            time.sleep(0.05)
+        gate.send_signal(number)
+        _, err = gate.communicate(timeout=60)
+
+    said = f"collbench: {number.name}: stopped, no verdict; begin again, with another --out\n"
+    assert (gate.returncode, err.splitlines(keepends=True)[1:]) == (128 + number, [said])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ class Side:
     def head(self) -> str:
         """Whose letter it is."""
         one = self.forecast
-        return f"{self.letter} = {one.topology.name}, {one.ranks} ranks, {one.fabric}, {one.mode}"
+        return f"{self.letter} = {one.topology.name}, {one.ranks} ranks, {one.fabric}, {one.mode}, {one.dtype}"
 
 
 def comparison_text(sides: Sequence[Side], sizes: Sequence[int], width: int | None) -> list[str]:

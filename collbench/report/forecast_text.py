@@ -1,5 +1,6 @@
 """A forecast as text: every row and column for scripts, and what fits a terminal for people."""
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 _SHOWN_US = 0.005
-_FACTOR, _MOST_LETTERS = 4, 72
+_FACTOR, _MOST_LETTERS = 4, 60
 
 Row = Mapping[str, Any]
 
@@ -28,7 +29,7 @@ def forecast_text(
     names = alike(rows) if width else {}
     shown = [row for row in rows if row["algorithm"] in names] if width else list(rows)
     found = choices(rows)
-    lines = [f"{forecast.topology.name}: {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}"]
+    lines = [f"{forecast.topology.name}: {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}, {forecast.dtype}"]
     lines += _fitted(shown, found, width) if width else aligned(_every(shown, found))
     lines += _key(rows, found, doctor, width)
     told = [*_one_name(names), *_said_of(forecast, rows)]
@@ -209,5 +210,6 @@ def command(text: str, width: int | None) -> str:
     """A command below a sentence, on lines that a shell joins again."""
     if width is None:
         return f"  {text}"
-    lines = textwrap.wrap(text, width - 6, break_long_words=False, break_on_hyphens=False)
-    return "  " + " \\\n    ".join(lines)
+    paired = re.sub(r" (-{1,2}[\w-]+) (?!-)", " \\1\0", text)  # an option stays beside its value
+    lines = textwrap.wrap(paired, width - 6, break_long_words=False, break_on_hyphens=False)
+    return ("  " + " \\\n    ".join(lines)).replace("\0", " ")

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.cli import main
+from collbench.cli import build_parser, main
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 STORY = ("predict", "--topology", "two-flat-gen5-switches.toml", "-b", "43008")
@@ -105,6 +106,19 @@ def test_a_terminal_gets_lines_that_fit(words: tuple[str, ...], width: int, monk
     head = next(line for line in lines if line.split()[:1] == ["algorithm"] or line.startswith("fastest at"))
     assert "[low, high]" in head
     assert "  collbench sweep --nproc" in "\n".join(lines)
+
+
+def test_commands_on_a_terminal_are_joined_by_a_shell_and_known_to_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those below the table: whom to ask, and what to measure."""
+    text = "\n".join(on_a_terminal(80, monkeypatch, "predict", "two-flat-gen5-switches", "-b", "8K"))
+    found = [
+        shlex.split(one.replace("\\\n", "")) for one in re.findall(r"^  (collbench (?:.*\\\n)*.*)$", text, re.MULTILINE)
+    ]
+    assert [words[1] for words in found] == ["doctor", "sweep"]
+    for words in found:
+        args = build_parser().parse_args(words[1:])
+        assert args.command == words[1]
+    assert args.algorithms.split(",")[0] == "flashinfer_pcie_push"
 
 
 def test_a_terminal_has_same_traffic_once_and_a_pipe_every_row(

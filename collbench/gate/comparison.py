@@ -17,6 +17,7 @@ __all__ = ["compare", "differences", "table"]
 
 _RIGHT = frozenset({"base_us", "current_us", "change", "95 % interval"})
 _LEAVE_FIRST = ("base_us", "current_us")
+_FACTOR = 10.0  # from here on a factor says more than a percentage
 
 
 def compare(base: Side, current: Side) -> list[dict[str, Any]]:
@@ -87,7 +88,7 @@ def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
     return {
         "cell": [names[row["cell_id"]] for row in rows],
         "base_us": [_time(row, "base") for row in rows], "current_us": [_time(row, "current") for row in rows],
-        "change": [_percent(row["ratio"], " %") for row in rows],
+        "change": [_change(row["ratio"]) for row in rows],
         "95 % interval": [_span(row) for row in rows], "flags": [",".join(row["flags"]) or "-" for row in rows],
     }  # fmt: skip
 
@@ -97,8 +98,14 @@ def _time(row: dict[str, Any], side: str) -> str:
     return format_us(us) if us is not None else str(row[f"{side}_status"])
 
 
-def _percent(ratio: float | None, unit: str = "") -> str:
-    return "-" if ratio is None else f"{(ratio - 1) * 100:+.1f}{unit}"
+def _change(ratio: float | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"x{ratio:.0f}" if ratio >= _FACTOR else f"{_percent(ratio)} %"
+
+
+def _percent(ratio: float) -> str:
+    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f}"
 
 
 def _span(row: dict[str, Any]) -> str:

@@ -26,6 +26,12 @@ def test_one_launch_gives_no_interval_and_says_so() -> None:
     assert "no interval: 1 launch before and 1 now, 5 on each side give one" in " ".join(text.split())
 
 
+def test_a_large_change_is_a_factor() -> None:
+    assert " x197\n" in table(compare(_side(10.0), _side(1970.0)), 80)
+    assert " +900.0 %\n" not in table(compare(_side(10.0), _side(100.0)), 80)
+    assert " +899.0 %\n" in table(compare(_side(10.0), _side(99.9)), 80)
+
+
 def test_five_launches_of_both_give_an_interval() -> None:
     base, now = _side(10.0, 10.1, 9.9, 10.05, 9.95), _side(12.0, 12.1, 11.9, 12.05, 11.95)
     rows = compare(base, now)

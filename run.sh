@@ -21,7 +21,8 @@ environment() {
   [[ "$python" != none ]] || { echo "run.sh: no Python 3.11 or newer: install one or set PYTHON to it" >&2; exit 3; }
   if [[ ! -x .venv/bin/pip ]]; then "$python" -m venv --clear .venv >&2; fi
   echo "run.sh: installing ${packages[*]} into .venv" >&2
-  pip install --quiet "${packages[@]}" >&2
+  # its warnings matter only where it fails: one for each index that lacks a package, and why an index was not reached
+  pip install --quiet "${packages[@]}" >.venv/pip.log 2>&1 || { cat .venv/pip.log >&2; exit 1; }
   echo "$stamp" >.venv/installed
 }
 

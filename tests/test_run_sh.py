@@ -33,15 +33,31 @@ def test_a_failed_installation_is_not_taken_for_a_good_one(root: Path, tmp_path:
     (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
     fake = tmp_path / ".venv" / "bin"
     fake.mkdir(parents=True)
-    (fake / "pip").write_text("#!/bin/sh\necho no space left >&2\nexit 1\n", encoding="utf-8")
+    (fake / "pip").write_text("#!/bin/sh\necho WARNING: slow\necho no space left >&2\nexit 1\n", encoding="utf-8")
     (fake / "pip").chmod(0o755)
     for _ in range(2):
         done = subprocess.run(
             ["bash", tmp_path / "run.sh", "test"], text=True, capture_output=True, timeout=60, check=False
         )
         assert done.returncode == 1
-        assert "no space left" in done.stderr
+        assert done.stderr.endswith("\nWARNING: slow\nno space left\n")
         assert not (tmp_path / ".venv" / "installed").exists()
+
+
+def test_warnings_of_an_installation_that_succeeds_are_kept_and_not_printed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_bytes((root / "run.sh").read_bytes())
+    (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
+    fake = tmp_path / ".venv" / "bin"
+    fake.mkdir(parents=True)
+    for name, text in (("pip", "echo WARNING: location is ignored >&2"), ("pytest", "echo tested")):
+        (fake / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (fake / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", tmp_path / "run.sh", "test"], text=True, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "tested\n", 1)
+    assert done.stderr.startswith("run.sh: installing ")
+    assert (tmp_path / ".venv" / "pip.log").read_text(encoding="utf-8") == "WARNING: location is ignored\n"
 
 
 PARTS = (

@@ -28,15 +28,21 @@ class Four:
         return self.times.get((str(mode), chained))
 
 
-def launching(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """`launching` for the template: findings and lines; None where a run has one mode and one cadence only."""
+def launching(rows: Iterable[Mapping[str, Any]], crowding: str = "") -> dict[str, Any]:
+    """`launching` for the template: findings and lines; None where a run has one mode and one cadence only.
+
+    `crowding` says that ranks took turns on too few hardware threads, which hides the cost of launching.
+    """
     found = [four for four in four_times(rows) if len(four.times) >= _ENOUGH]
     if not found:
         return {"launching": None}
     smallest = {four.algorithm: four for four in sorted(found, key=lambda four: -four.bytes)}
     lines = [_line(four) for four in found[:MOST_LINES]]
+    findings = _findings(list(smallest.values()))
+    if crowding:
+        findings.append(f"{crowding}: what differs here is mostly waiting for turns, not the cost of launching.")
     return {"launching": {
-        "findings": _findings(list(smallest.values())), "lines": lines, "more": max(0, len(found) - MOST_LINES),
+        "findings": findings, "lines": lines, "more": max(0, len(found) - MOST_LINES),
     }}  # fmt: skip
 
 

@@ -39,6 +39,7 @@ def build(path: str | Path, outcome: "Outcome | None" = None, *, verdict_first: 
     from collbench.report.svg import Styles
     from collbench.report.wiring import wiring
     from collbench.report.worth import worth
+    from collbench.results.crowding import turns
     from collbench.results.store import RunFolder
 
     folder = RunFolder.open(path)
@@ -58,7 +59,11 @@ def build(path: str | Path, outcome: "Outcome | None" = None, *, verdict_first: 
         "csv": tables.csv_link(kept), "problems": problems,
         "figure_css": styles.css(), "run": folder.run, "few": any(0 < row["iterations"] < _ENOUGH for row in kept),
     }  # fmt: skip
-    context |= worth(folder.run, samples) | launching(kept) | compatibility(folder.run, tables.failures(rows))
+    context |= (
+        worth(folder.run, samples)
+        | launching(kept, turns(folder.run))
+        | compatibility(folder.run, tables.failures(rows))
+    )
     context |= gate_section(Path(path), folder.run.run_id, outcome) | {"verdict_first": verdict_first}
     return render("page.html", context | around | shown)
 

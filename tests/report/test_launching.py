@@ -50,6 +50,12 @@ def test_extremes_are_named_at_each_algorithms_smallest_size() -> None:
     assert told == ["At the smallest size one call takes 2.00 (a) to 3.00 (b) times as long eager as captured."]
 
 
+def test_turns_are_not_called_launch_cost() -> None:
+    rows = [row("eager", 1, 2.0), row("eager", 122, 9.0)]
+    *_, last = launching(rows, "8 ranks took turns on 2 hardware threads")["launching"]["findings"]
+    assert last.startswith("8 ranks took turns on 2 hardware threads: what differs here is mostly waiting for turns")
+
+
 def test_nothing_to_compare_is_no_section() -> None:
     """One mode and cadence, cells without a time, fused and skewed calls."""
     assert launching([row("eager", 1, 2.0)]) == {"launching": None}

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 __all__ = ["CollbenchError", "InvalidError", "UsageError", "nearest", "one_line"]
 
+_MOST = 2000
+
 
 class CollbenchError(Exception):
     """Base of every error that the command line prints as one line without a traceback.
@@ -27,8 +29,9 @@ class InvalidError(CollbenchError):
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks and control characters: it may quote a file that somebody else wrote."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """Text without line breaks and control characters, of 2,000 characters at most: it may quote somebody's file."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= _MOST else f"{line[:_MOST]}..."
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -29,7 +29,7 @@ _ALIKE = 1.1
 _MOST_RANKS = 32
 _MECHANISMS = ("copy", "store", "load")
 _WORDS = {"copy": "copy engines", "store": "stores of multiprocessors", "load": "loads of multiprocessors"}
-_HOST_WORDS = {"store": "stores", "load": "loads"}
+_HOST_WORDS = _WORDS | {"store": "stores", "load": "loads"}
 
 
 @dataclass(frozen=True, slots=True)

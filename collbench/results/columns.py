@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from collbench.errors import InvalidError
+from collbench.results.hostile import tamed
 from collbench.results.lines import KEYS, decode, parse_json
 from collbench.results.records import SCHEMA, Samples
 from collbench.results.schema import CURRENT, version_of
@@ -73,7 +74,7 @@ def read_parquet(path: Path) -> list[Samples]:
         table = pq.read_table(path)
         metadata = table.schema.metadata or {}
         version = version_of({"schema": metadata.get(_SCHEMA_KEY, b"").decode(errors="replace")}, str(path))
-        launches = parse_json(b'{"launches":' + metadata.get(_LAUNCHES_KEY, b"") + b"}")["launches"]
+        launches = parse_json(b'{"launches":' + metadata.get(_LAUNCHES_KEY, b"") + b"}", lambda raw: raw)["launches"]
         latency = table.column("latency_us").to_numpy()
         keys = [table.column(name).to_numpy() for name in ("cell_id", "launch", "rank", "iteration")]
     except (OSError, KeyError, ValueError, TypeError, pa.ArrowException) as error:
@@ -94,7 +95,7 @@ def _restore(path: Path, launches: Any, latency: np.ndarray[Any, Any], keys: lis
             start = part.stop
             _check_rows(path, launch, [key[part] for key in keys], (ranks, iterations))
             values = latency[part].reshape(ranks, iterations).tolist() if ranks else []
-            found.append(decode({key: launch.get(key) for key in KEYS} | {"latency_us": values}))
+            found.append(decode(tamed({key: launch.get(key) for key in KEYS} | {"latency_us": values})))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidError(f"{path}: its list of launches is damaged: {type(error).__name__}: {error}") from error
     if start != len(latency):

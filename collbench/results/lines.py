@@ -1,6 +1,8 @@
 """Lines of JSON: one record each, appended whole, read back with every fault named by file and line."""
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 import numpy as np
 
 from collbench.errors import InvalidError
+from collbench.results.hostile import tamed
 from collbench.results.records import Flag, Samples, Status
 
 __all__ = ["KEYS", "MAX_LINE_BYTES", "Parsed", "decode", "encode", "parse_json", "read"]
@@ -23,6 +26,9 @@ _T = TypeVar("_T")
 _E = TypeVar("_E", Status, Flag)
 _MAX_LAUNCHES = 1_000_000
 _KEPT_PROBLEMS = 20
+_LARGE = re.compile(rb"\d{19}|[eE]\+?\d{3}")
+"""What every number has that does not fit; others may have it too."""
+_MOST_DIGITS, _BITS = 20, 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +44,22 @@ class Parsed(Generic[_T]):
     newline: bool = False
 
 
-def parse_json(text: bytes) -> dict[str, Any]:
-    """Read one JSON object.
+def parse_json(text: bytes, tame: Callable[[Any], Any] = tamed) -> dict[str, Any]:
+    """Read one JSON object; its texts are tamed (results/hostile.py), by default to a line each.
 
     Raises:
-        InvalidError: not JSON in UTF-8, nested too deep, NaN or infinity in it, or not an object.
+        InvalidError: not JSON in UTF-8, nested too deep, not an object, or a number in it that is not finite or, if
+            whole, has more than 64 bits.
     """
+    whole, finite = (_whole_number, _finite) if _LARGE.search(text) else (None, None)
     try:
-        value = json.loads(text.decode(), parse_constant=_refuse)
+        value = tame(json.loads(text.decode(), parse_constant=_refuse, parse_int=whole, parse_float=finite))
     except RecursionError:
         raise InvalidError("nested too deep") from None
-    except ValueError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InvalidError(f"not JSON ({str(error)[:80]})") from None
+    except ValueError as error:
+        raise InvalidError(str(error)[:80]) from None
     if not isinstance(value, dict):
         raise InvalidError(f"expected a JSON object, found {type(value).__name__}")
     return value
@@ -57,6 +67,20 @@ def parse_json(text: bytes) -> dict[str, Any]:
 
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not a number of JSON")
+
+
+def _whole_number(text: str) -> int:
+    value = int(text) if len(text) <= _MOST_DIGITS else None
+    if value is None or value.bit_length() > _BITS:
+        raise ValueError("a whole number has more than 64 bits")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:_MOST_DIGITS]} is not a finite number")
+    return value
 
 
 def encode(samples: Samples) -> bytes:
@@ -125,7 +149,9 @@ def _latencies(value: Any) -> tuple[tuple[float, ...], ...]:  # noqa: ANN401 - w
     return tuple(map(tuple, array.tolist()))
 
 
-def read(path: Path, parse: Callable[[dict[str, Any]], _T], *, needed: bool = True) -> Parsed[_T]:
+def read(
+    path: Path, parse: Callable[[dict[str, Any]], _T], *, needed: bool = True, tame: Callable[[Any], Any] = tamed
+) -> Parsed[_T]:
     """Read a file of JSON lines; `parse` makes a record of one object and raises InvalidError for a fault.
 
     A damaged line costs itself only, and is named; a last line without its end is what was being written.
@@ -141,7 +167,9 @@ def read(path: Path, parse: Callable[[dict[str, Any]], _T], *, needed: bool = Tr
             for number, start, line in _lines(file):
                 newline = line is not None and not line.endswith(b"\n")
                 try:
-                    records += [(number, record) for record in _record(line, parse)]
+                    records += [
+                        (number, record) for record in _record(line, lambda text: parse(parse_json(text, tame)))
+                    ]
                 except InvalidError as error:
                     if newline:
                         cut, newline = f"{path.name} line {number}: cut off while it was written; left out", False
@@ -155,10 +183,10 @@ def read(path: Path, parse: Callable[[dict[str, Any]], _T], *, needed: bool = Tr
     return Parsed(tuple(records), _shorten(problems, path.name) + ((cut,) if cut else ()), end, newline)
 
 
-def _record(line: bytes | None, parse: Callable[[dict[str, Any]], _T]) -> list[_T]:
+def _record(line: bytes | None, parse: Callable[[bytes], _T]) -> list[_T]:
     if line is None:
         raise InvalidError(f"longer than {MAX_LINE_BYTES >> 20} MiB")
-    return [parse(parse_json(line))] if line.strip() else []
+    return [parse(line)] if line.strip() else []
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:

@@ -11,7 +11,9 @@ from typing import Any
 from collbench.errors import InvalidError, UsageError
 from collbench.results import lines
 from collbench.results.files import append_whole, readable_errors
-from collbench.results.records import Status
+from collbench.results.kinds import number, rows, text, whole
+from collbench.results.records import MAX_NAME, MAX_RANKS, Status
+from collbench.units import MAX_BYTES
 
 __all__ = ["PROBES", "SEVERAL", "Probe", "append_probe", "probe_rows", "read_probes"]
 
@@ -57,19 +59,27 @@ class Probe:
         """
         try:
             value = row["value"]
+            src, dst = (whole(row, name, SEVERAL, MAX_RANKS) for name in ("src", "dst"))
             found = cls(
-                str(row["name"]), str(row["pattern"]), int(row["src"]), int(row["dst"]),
-                tuple((int(a), int(b)) for a, b in row["flows"]), int(row["bytes"]),
-                None if value is None else float(value), str(row["unit"]), float(row["spread"]),
-                Status(row["status"]), str(row["reason"]),
+                text(row, "name", most=MAX_NAME), text(row, "pattern", most=MAX_NAME), src, dst, _flows(row),
+                whole(row, "bytes", 0, MAX_BYTES), None if value is None else number(row, "value"),
+                text(row, "unit", most=MAX_NAME), number(row, "spread"), Status(text(row, "status")),
+                text(row, "reason"),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise InvalidError(f"{type(error).__name__}: {error}") from error
         if (found.value is None) == (found.status is Status.OK):
             raise InvalidError(f"probe {found.name}: status {found.status} with value {found.value}")
         if not math.isfinite(found.value or 0.0) or (found.value or 0.0) < 0 or not 0 <= found.spread < math.inf:
             raise InvalidError(f"probe {found.name}: {found.value} is no finite number from zero on")
         return found
+
+
+def _flows(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    pairs = [rows({"flows": pair}, "flows", int) for pair in rows(row, "flows", list)]
+    if any(len(pair) != 2 or not 0 <= min(pair) <= max(pair) <= MAX_RANKS for pair in pairs):  # noqa: PLR2004 - from, to
+        raise InvalidError("flows holds something that is no pair of ranks")
+    return tuple((pair[0], pair[1]) for pair in pairs)
 
 
 def append_probe(folder: Path, probe: Probe) -> None:

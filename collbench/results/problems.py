@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Iterable
 
+from collbench.errors import one_line
+
 __all__ = ["warn"]
 
 
 def warn(problems: Iterable[str]) -> None:
     """Print each problem as one line `collbench: ...` on stderr, once; give it what `RunFolder.problems` gives."""
     for text in dict.fromkeys(problems):
-        line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-        sys.stderr.write(f"collbench: {line}\n")
+        sys.stderr.write(f"collbench: {one_line(text)}\n")

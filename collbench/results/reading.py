@@ -1,16 +1,29 @@
 """Reads a run folder's files and keeps what is of use, with a sentence for all that is not."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from collbench.errors import InvalidError
 from collbench.results import lines
 from collbench.results.columns import read_parquet
+from collbench.results.hostile import tamed
 from collbench.results.records import Run, Samples, Status
 from collbench.results.schema import migrate_line, migrate_run, version_of
 
-__all__ = ["EVIDENCE", "PARQUET", "RUN", "SAMPLES", "check", "evidence_of", "planned_rows", "read_run", "read_samples"]
+__all__ = [
+    "EVIDENCE",
+    "PARQUET",
+    "RUN",
+    "SAMPLES",
+    "check",
+    "evidence_of",
+    "planned_rows",
+    "read_evidence",
+    "read_run",
+    "read_samples",
+]
 
 RUN, SAMPLES, EVIDENCE, PARQUET = "run.json", "samples.jsonl", "evidence.jsonl", "samples.parquet"
 """Names of the files of a run folder."""
@@ -126,6 +139,15 @@ def _repair(
     return found + added, problems
 
 
+def read_evidence(path: Path) -> lines.Parsed[tuple[str, int, dict[str, str]]]:
+    """Lines of `evidence.jsonl`, whose texts keep their line breaks: they are logs.
+
+    Raises:
+        InvalidError: the file cannot be read.
+    """
+    return lines.read(path, evidence_of, needed=False, tame=partial(tamed, breaks=True))
+
+
 def evidence_of(data: Mapping[str, Any]) -> tuple[str, int, dict[str, str]]:
     """Cell, launch and texts of one line of `evidence.jsonl`.
 
@@ -135,4 +157,4 @@ def evidence_of(data: Mapping[str, Any]) -> tuple[str, int, dict[str, str]]:
     cell_id, launch, evidence = (data.get(key) for key in ("cell_id", "launch", "evidence"))
     if not isinstance(cell_id, str) or not isinstance(launch, int) or not isinstance(evidence, dict):
         raise InvalidError("expected cell_id, launch and evidence")
-    return cell_id, launch, {str(k): str(v) for k, v in evidence.items()}
+    return tamed(cell_id), launch, {str(k): str(v) for k, v in evidence.items()}

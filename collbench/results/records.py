@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from collbench.errors import InvalidError
+from collbench.results.kinds import rows, table, text, texts, whole
+from collbench.units import MAX_BYTES
 
 __all__ = [
     "DTYPE_BYTES",
@@ -28,6 +31,12 @@ SCHEMA = "collbench/1"
 
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
 """Element types that a call can have, with their size in bytes."""
+
+MAX_NAME = 500
+"""Characters of a name in a run: of an algorithm, a variant, the run itself."""
+
+MAX_RANKS = 1 << 16
+_MANY = 1_000_000
 
 
 class Collective(StrEnum):
@@ -187,19 +196,20 @@ class Cell:
         Raises:
             InvalidError: a field is missing or is of the wrong kind.
         """
+        name = partial(text, row, most=MAX_NAME)
         try:
             call = Call(
-                bytes=int(row["bytes"]), world_size=int(row["world_size"]), collective=Collective(row["collective"]),
-                op=str(row["op"]), dtype=str(row["dtype"]), splits=tuple(int(s) for s in row.get("splits", ())),
-                epilogue=str(row.get("epilogue", "")),
+                bytes=whole(row, "bytes", 0, MAX_BYTES), world_size=whole(row, "world_size", 1, MAX_RANKS),
+                collective=Collective(name("collective")), op=name("op"), dtype=name("dtype"),
+                splits=tuple(rows({"splits": ()} | dict(row), "splits", int)), epilogue=name("epilogue", ""),
             )  # fmt: skip
             return cls(
-                algorithm=str(row["algorithm"]), call=call, mode=Mode(row["mode"]), calls=int(row["calls"]),
-                variant=str(row.get("variant", "")), place=str(row.get("place", "out")),
-                buffers=str(row.get("buffers", "warm")), skew=str(row.get("skew", "")),
+                algorithm=name("algorithm"), call=call, mode=Mode(name("mode")), calls=whole(row, "calls", 1, _MANY),
+                variant=name("variant", ""), place=name("place", "out"), buffers=name("buffers", "warm"),
+                skew=name("skew", ""),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidError(f"cell {row.get('cell_id', '?')}: {type(error).__name__}: {error}") from error
+        except (InvalidError, ValueError) as error:
+            raise InvalidError(f"cell {str(row.get('cell_id', '?'))[:120]}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +266,18 @@ class Run:
         """
         try:
             return cls(
-                run_id=str(data["run_id"]), created=str(data["created"]), command=tuple(data["command"]),
-                version=str(data["version"]), fabric=Fabric(data["fabric"]), world_size=int(data["world_size"]),
-                launches=int(data["launches"]), cells=tuple(Cell.from_row(row) for row in data["cells"]),
-                machine=dict(data["machine"]), settings=dict(data["settings"]),
-                environment=dict(data["environment"]), finished=str(data["finished"]), schema=str(data["schema"]),
+                run_id=text(data, "run_id", most=MAX_NAME), created=text(data, "created", most=MAX_NAME),
+                command=tuple(rows(data, "command", str)), version=text(data, "version", most=MAX_NAME),
+                fabric=Fabric(text(data, "fabric")), world_size=whole(data, "world_size", 1, MAX_RANKS),
+                launches=whole(data, "launches", 1, _MANY), cells=tuple(map(Cell.from_row, rows(data, "cells"))),
+                machine=table(data, "machine"), settings=table(data, "settings"),
+                environment=_environment(table(data, "environment")),
+                finished=text(data, "finished", most=MAX_NAME), schema=text(data, "schema"),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidError(f"run.json: {type(error).__name__}: {error}") from error
+        except (InvalidError, ValueError) as error:
+            raise InvalidError(f"run.json: {error}") from None
+
+
+def _environment(data: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    known = {f"environment of {name[:120]}": values for name, values in data.items()}
+    return {name: texts(known, told) for name, told in zip(data, known, strict=True)}

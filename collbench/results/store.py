@@ -29,8 +29,8 @@ from collbench.results.reading import (
     RUN,
     SAMPLES,
     check,
-    evidence_of,
     planned_rows,
+    read_evidence,
     read_run,
     read_samples,
 )
@@ -201,7 +201,7 @@ class RunFolder:
             InvalidError: the file is of no use.
         """
         path = self.path / EVIDENCE
-        found = lines.read(path, evidence_of, needed=False).records if path.exists() else ()
+        found = read_evidence(path).records if path.exists() else ()
         return {(cell_id, launch): evidence for _, (cell_id, launch, evidence) in found}
 
     def _read(self) -> tuple[list[Samples], list[str]]:
@@ -213,19 +213,18 @@ class RunFolder:
     def _prepare_to_append(self) -> None:
         if self._version != CURRENT:
             raise InvalidError(f"{self.path}: an older release wrote it: it can be read, not resumed; start a new run")
-        parse: Callable[[dict[str, Any]], object]
-        for name, parse in ((SAMPLES, lines.decode), (EVIDENCE, evidence_of)):
+        for name in (SAMPLES, EVIDENCE):
             with _writing(self.path / name):
-                self._cut_tail(name, parse)
+                self._cut_tail(name)
         if not (self.path / SAMPLES).exists() and (self.path / PARQUET).exists():
             for samples in read_parquet(self.path / PARQUET):
                 self._append(SAMPLES, lines.encode(samples))
 
-    def _cut_tail(self, name: str, parse: Callable[[dict[str, Any]], object]) -> None:
+    def _cut_tail(self, name: str) -> None:
         path = self.path / name
         if not path.exists():
             return
-        parsed = lines.read(path, parse, needed=name != EVIDENCE)
+        parsed: lines.Parsed[Any] = read_evidence(path) if name == EVIDENCE else lines.read(path, lines.decode)
         if name == EVIDENCE:
             self._notes += parsed.problems
         if parsed.whole_bytes < path.stat().st_size:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from collbench.results.records import Fabric
-from collbench.topology.graph import NodeKind, Topology
+from collbench.errors import InvalidError
+from collbench.results.kinds import flag, table, text, texts, whole
+from collbench.results.records import MAX_RANKS, Fabric
+from collbench.topology.graph import NodeKind, Topology, TopologyError
 
 __all__ = ["Machine"]
 
@@ -69,12 +71,18 @@ class Machine:
         """Inverse of `as_dict`.
 
         Raises:
-            TopologyError: the topology cannot be read.
+            TopologyError: a field is missing or is of the wrong kind.
         """
-        return cls(
-            Topology.from_dict(data["topology"]), Fabric(data["fabric"]), int(data["ranks"]), int(data["hosts"]),
-            bool(data["share_gpu"]), dict(data["software"]), dict(data["facts"]),
-        )  # fmt: skip
+        try:
+            return cls(
+                Topology.from_dict(table(data, "topology")), Fabric(text(data, "fabric")),
+                whole(data, "ranks", 1, MAX_RANKS), whole(data, "hosts", 1, MAX_RANKS), flag(data, "share_gpu"),
+                texts(data, "software"), texts(data, "facts"),
+            )  # fmt: skip
+        except TopologyError:
+            raise
+        except (InvalidError, ValueError) as error:
+            raise TopologyError(f"machine: {error}") from None
 
 
 def _rank_map(topology: Topology) -> str:

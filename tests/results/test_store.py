@@ -369,7 +369,7 @@ def test_an_older_schema_is_migrated_and_not_resumed(tmp_path: Path, monkeypatch
         (b'{"a":' * 100_000, "nested too deep|not JSON"),
         (b'{"schema": "sarif/1"}', "not a file of collbench"),
         (b'{"schema": 1}', "not a file of collbench"),
-        (b'{"schema": "collbench/1"}', "KeyError"),
+        (b'{"schema": "collbench/1"}', "run_id is missing"),
         (b'{"schema": "collbench/1", "launches": NaN}', "NaN is not a number"),
     ],
 )

@@ -157,9 +157,9 @@ def test_a_fault_is_refused_with_its_line(old: str, new: str, line: int, says: s
 @pytest.mark.parametrize("digits", ["9" * 19, "9" * 5000, "0x" + "f" * 5000, "-9223372036854775809"])
 def test_a_whole_number_of_more_than_64_bits_is_no_toml(digits: str) -> None:
     """Python reads such numbers up to a limit of its own, and then fails to print or to convert them."""
-    with pytest.raises(TopologyError, match="^small.toml: no TOML: a whole number has more than TOML's 64 bits$"):
+    with pytest.raises(TopologyError, match=r"^small.toml: no TOML: a whole number has more than TOML's 64 bits$"):
         read(SMALL.replace("width = 16", f"width = {digits}"))
-    with pytest.raises(TopologyError, match="^small.toml: no TOML: nested too deep$"):
+    with pytest.raises(TopologyError, match=r"^small.toml: no TOML: nested too deep$"):
         read("a = " + "[" * 5000)
     assert parse_toml("a = [9223372036854775807]") == {"a": [2**63 - 1]}
 

@@ -41,7 +41,7 @@ def summed(x: Any, group: Any = None) -> Any:
     """The sum over all ranks."""
     import torch.distributed as dist
 
-    total = x.float()
+    total = x.float().clone()
     dist.all_reduce(total, group=group)
     return total.to(x.dtype)
 

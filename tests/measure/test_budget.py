@@ -14,10 +14,10 @@ from collbench.results.summary import rows
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def sweep(run: Path, *words: str) -> list[dict[str, Any]]:
+def sweep(run: Path, *words: str, **variables: str) -> list[dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, "-m", "collbench.sweep", "--nproc", "2", *words, "--json", "--out", str(run)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests' / 'packages' / 'faulty'}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests' / 'packages' / 'faulty'}:{ROOT}", **variables},
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
@@ -36,6 +36,16 @@ def test_a_slow_algorithm_leaves_their_share_to_those_behind_it(tmp_path: Path) 
     assert status["host_ring"] == ["ok"] * 10
     assert "ok" in status["faulty_slow"]
     assert "not_run" in status["faulty_slow"]
+
+
+def test_workers_that_never_come_up_take_no_more_than_the_budget(tmp_path: Path) -> None:
+    """Their deadline is minutes; what is left of a budget is less."""
+    begin = time.monotonic()
+    words = ("--algorithms", "host_ring,host_tree", "-b", "64", "--calls", "1", "--no-probe", "--budget", "3s")
+    found = sweep(tmp_path / "run", *words, COLLBENCH_FAULTY_IMPORT="hangs")
+    assert time.monotonic() - begin < 20
+    assert [row["status"] for row in found] == ["hung", "not_run"]
+    assert found[0]["reason"] == "workers cannot start: no answer within 3 s"
 
 
 def test_launches_that_a_budget_cut_off_do_not_hide_the_others() -> None:

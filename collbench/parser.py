@@ -9,8 +9,6 @@ from collbench.errors import nearest, one_line
 __all__ = ["Parser"]
 
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
-_FILES = (".toml", ".json")
-"""Ends of the names of machine files."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -53,9 +51,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"collbench: {text} {see.capitalize()}\n" if text.endswith("?") else f"collbench: {text}; {see}\n")
 
     def _unknown(self, words: Sequence[str]) -> str:
-        word = next((word for word in words if word.startswith("-")), words[0])
-        meant = self._option_meant(word) if word.startswith("-") else self._file_option(word)
-        told = f"no option {word.partition('=')[0]}" if word.startswith("-") else f"unexpected word {word!r}"
+        option = next((word for word in words if word.startswith("-")), "")
+        if not option:
+            return f"unexpected word {words[0]!r}"
+        told, meant = f"no option {option.partition('=')[0]}", self._option_meant(option)
         return f"{told}: did you mean {meant}?" if meant else told
 
     def _option_meant(self, word: str) -> str:
@@ -66,12 +65,6 @@ class Parser(argparse.ArgumentParser):
             if action.option_strings and name in (action.choices or ()):
                 return f"{action.option_strings[-1]} {name}"
         return names.get(nearest(name, names), "")
-
-    def _file_option(self, word: str) -> str:
-        """`--topology WORD` where a machine is given by that option, and the word can only be a machine."""
-        takes_words = any(not action.option_strings for action in self._actions)
-        known = any("--topology" in action.option_strings for action in self._actions)
-        return f"--topology {word}" if known and (word.endswith(_FILES) or not takes_words) else ""
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - argparse's signature
         try:

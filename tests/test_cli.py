@@ -110,10 +110,6 @@ def test_a_wrong_call_is_one_line_and_code_2(words: tuple[str, ...], collbench: 
         ("topo --svg", "no option --svg: did you mean --format svg? See collbench topo --help"),
         ("topo --xyzzy", "no option --xyzzy; see collbench topo --help"),
         ("sweep -x 3", "no option -x; see collbench sweep --help"),
-        (
-            "predict box.toml",
-            "unexpected word 'box.toml': did you mean --topology box.toml? See collbench predict --help",
-        ),
         ("compare a b c", "unexpected word 'c'; see collbench compare --help"),
         ("predict --mode grpah", f"{GRPAH}: did you mean graph? See collbench predict --help"),
         ("sweep --launches x", "argument --launches: expected a whole number, not 'x'; see collbench sweep --help"),

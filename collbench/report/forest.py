@@ -13,7 +13,7 @@ __all__ = ["ROW", "WIDTH", "axis", "lines"]
 WIDTH, ROW = 280.0, 22.0
 """Size of one cell's drawing, in CSS pixels."""
 
-_EDGE = 18.0
+_EDGE = 22.0
 _LABEL = 46.0
 _MARKS = (0, 80, -40, 40, -20, 20, -10, 10, -5, 5)
 _MARK = {"REGRESSED": "k3", "IMPROVED": "k2", "OK": "k0", "INCONCLUSIVE": "k7", "INVALID": "k10"}

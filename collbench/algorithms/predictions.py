@@ -158,6 +158,10 @@ class Forecast:
             self._refused.setdefault(found.reason)
         return elsewhere
 
+    def refuses(self, algorithm: Algorithm) -> bool:
+        """Whether it is a kernel of ours that does not run on these cards: its rows say what such traffic costs."""
+        return algorithm.family == assumed.OWN and not algorithm.support(self._machine, self.call(_USUAL_BYTES))
+
     def call(self, size_bytes: int) -> Call:
         """The call that is predicted."""
         op = "sum" if self.collective in _SUMMING else ""

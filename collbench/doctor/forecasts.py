@@ -31,7 +31,7 @@ _OPTIONS = ("torch", "cuda")
 class Diagnosis:
     """The doctor's rows of one collective on GPUs, warnings, how it was asked and by which command.
 
-    Only `asked` says something where it was not asked.
+    Where it was not asked, `asked` says why, and `verdicts` has only what our own records refuse.
     """
 
     asked: str
@@ -50,11 +50,11 @@ class Diagnosis:
 def diagnose(forecast: Forecast) -> Diagnosis:
     """Ask about the collective of the forecast, algorithms on GPUs only."""
     if forecast.fabric not in {Fabric.PCIE, Fabric.NVLINK}:
-        return Diagnosis(f"The doctor was not asked: it does not know machines of fabric {forecast.fabric}.")
+        return _unasked(forecast, f"it does not know machines of fabric {forecast.fabric}")
     models = {forecast.topology.node(gpu).attributes.get("model", "") for gpu in forecast.topology.gpus}
     arch = arch_of(models.pop()) if len(models) == 1 else ""
     if not arch:
-        return Diagnosis("The doctor was not asked: no compute capability is known of these GPUs.")
+        return _unasked(forecast, "no compute capability is known of these GPUs")
     machine = _machine(forecast, arch)
     devices = {one.name: one.device for one in (*registry().values(), *known_systems().values())}
     wanted = str(forecast.collective)
@@ -65,6 +65,12 @@ def diagnose(forecast: Forecast) -> Diagnosis:
         [one.line for one in machine_warnings(machine)], _command(forecast, arch),
         {row["algorithm"]: row["verdict"] for row in found},
     )  # fmt: skip
+
+
+def _unasked(forecast: Forecast, why: str) -> Diagnosis:
+    """Nothing is known then, but of kernels of ours that these cards are too old for."""
+    refused = {one.name: "does_not_run" for one in forecast.algorithms if forecast.refuses(one)}
+    return Diagnosis(f"The doctor was not asked: {why}.", verdicts=refused)
 
 
 def _described(forecast: Forecast, arch: str) -> Described:

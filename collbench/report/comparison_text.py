@@ -117,7 +117,7 @@ def _table(pairs: Sequence[Change], found: Sequence[Choice], width: int | None) 
 
 
 def _star(sides: Sequence[Side], width: int | None) -> str:
-    unasked = [f"{side.letter}: {side.doctor.asked}" for side in sides if not side.doctor.verdicts]
+    unasked = [f"{side.letter}: {side.doctor.asked}" for side in sides if not side.doctor.rows]
     text = "* fastest on A or B at its size, of what the doctor says runs there"
     return wrapped(" ".join(["* fastest on A or B at its size, if it runs.", *unasked]) if unasked else text, width, 2)
 

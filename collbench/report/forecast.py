@@ -46,7 +46,7 @@ class Cast:
 def cast(forecast: Forecast, sizes: Sequence[int], doctor: Diagnosis) -> Cast:
     """Curves at these sizes; what the doctor was not asked about may run."""
     rows = judged(forecast.rows(sizes), doctor.verdicts, doctor.reasons)
-    kept = [row for row in rows if row["verdict"] != "does_not_run"]
+    kept = [row for row in rows if row["verdict"] != "does_not_run"] or rows
     groups = alike(kept)
     curves = [_series(name, some, number) for number, (name, some) in enumerate(_ordered(kept, groups))]
     unsure = {row["algorithm"] for row in kept if not vouched(row)}
@@ -63,7 +63,9 @@ def cast(forecast: Forecast, sizes: Sequence[int], doctor: Diagnosis) -> Cast:
 
 def headline(made: Cast) -> str:
     """One sentence: who is the fastest where, as in the table; predictions have no noise, so nobody is tied."""
-    if_they_run = "" if made.vouched else "if they run there, which nobody knows, "
+    unknown = any(row["verdict"] == "unknown" for row in made.rows)
+    if_they_run = "if they run there, which nobody knows, " if unknown else "though none of them runs there, "
+    if_they_run *= not made.vouched
     spans = [(name, [lead.bytes for lead in some]) for name, some in groupby(leads(made.answer), key=_leader)]
     if len(spans) == 1:
         return f"{if_they_run}{spans[0][0]} is fastest at every size."

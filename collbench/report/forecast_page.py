@@ -82,6 +82,8 @@ def _cautions(made: Cast, doctor: Diagnosis) -> list[str]:
     told = [_MODEL, f"At {format_bytes(size)} {span} of a time rests on {_PRIORS}{rest}", _INTERVAL]
     if open_at := [one for one in choices(made.rows) if one.overlaps]:
         told.append(_apart(open_at, len(made.every.sizes), size))
+    if not doctor.rows:
+        told.append(f"{doctor.asked} Nobody knows whether what is called the fastest runs there.")
     if made.unsure and made.vouched:
         told.append(f"Not taken as an answer, since nobody knows whether they run here: {', '.join(made.unsure)}.")
     notes = sorted({note for row in made.rows if vouched(row) for note in row["notes"]})

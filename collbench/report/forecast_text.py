@@ -127,7 +127,7 @@ def mark(row: Row, found: Sequence[Choice]) -> str:
 
 def _key(rows: Sequence[Row], found: Sequence[Choice], doctor: Diagnosis, width: int | None) -> list[str]:
     """What the marks mean, of those that are there, and whom to ask."""
-    if not doctor.verdicts:
+    if not doctor.rows:
         first = f"* fastest at its size, if it runs. {doctor.asked}"
     elif found:
         first = "* fastest at its size, of what the doctor says runs there"
@@ -147,7 +147,7 @@ def doubts(rows: Sequence[Row], doctor: Diagnosis, width: int | None, start: str
         told.append(f"{start}? no answer, since nobody knows whether it runs there: {', '.join(unknown)}")
     if refused:
         told.append(f"{start}x does not run there, traffic only: {', '.join(refused)}")
-    asked = [f"{start}why:", command(doctor.command, width)] if told else []
+    asked = [f"{start}why:", command(doctor.command, width)] if told and doctor.command else []
     return [*(wrapped(text, width, 2) for text in told), *asked]
 
 

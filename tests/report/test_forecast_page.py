@@ -155,6 +155,21 @@ def test_where_nothing_is_vouched_for_the_headline_says_so() -> None:
     assert not made.vouched
 
 
+def test_where_nothing_runs_the_page_is_of_traffic_and_says_so() -> None:
+    """Our own kernels alone, on cards that are too old for them."""
+    machine = topology("one-plx-4xv100")
+    own = [one for one in Forecast(machine).algorithms if one.family == "own"]
+    page = forecast_page(Forecast(machine, algorithms=own), (1024, 65536), COMMAND)
+
+    assert "<h1>By the model, though none of them runs there, " in page
+
+
+def test_where_the_doctor_was_not_asked_the_page_says_so_first() -> None:
+    header = html.unescape(build("cube-mesh-8xv100", (1024, 65536)).partition("</header>")[0])
+
+    assert "it does not know machines of fabric mixed. Nobody knows whether what is called the fastest runs" in header
+
+
 def test_headline_table_and_crossings_name_the_same(page: str) -> None:
     """At every size the table's fastest is the one of the headline's span, and crossings lead from one to the next."""
     title = html.unescape(page.partition("<h1>By the model, ")[2].partition("</h1>")[0])

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from collbench.errors import UsageError
+from collbench.errors import UsageError, nearest
 from collbench.topology import catalog_reader, catalog_writer
 from collbench.topology.graph import Topology, TopologyError
 
@@ -34,9 +34,9 @@ def find(name_or_path: str) -> Path:
     if name_or_path.removesuffix(".toml") in names() and not path.is_file():
         return folder() / f"{name_or_path.removesuffix('.toml')}.toml"
     if not path.is_file():
-        raise UsageError(
-            f"no machine file {name_or_path!r}: give a path, or one of {', '.join(names()) or '(none here)'}"
-        )
+        meant = nearest(path.name.removesuffix(".toml"), names())
+        known = f"did you mean {meant}?" if meant else f"give a path, or one of {', '.join(names()) or '(none here)'}"
+        raise UsageError(f"no machine file {name_or_path!r}: {known}")
     return path
 
 

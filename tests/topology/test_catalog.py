@@ -188,6 +188,10 @@ def test_find_takes_names_and_paths(tmp_path: Path) -> None:
     assert catalog.find("one-plx-4xv100.toml").name == "one-plx-4xv100.toml"
     with pytest.raises(UsageError, match=r"no machine file 'none'.*two-flat-gen5-switches"):
         catalog.find("none")
+    with pytest.raises(
+        UsageError, match=r"no machine file 'my/two-flat-gen5-switch.toml': did you mean two-flat-gen5-.*\?$"
+    ):
+        catalog.find("my/two-flat-gen5-switch.toml")
 
 
 def test_load_names_what_it_cannot_read(tmp_path: Path) -> None:

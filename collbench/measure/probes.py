@@ -33,6 +33,9 @@ _BENCH: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cuda": ("collbench.measure.probe_cuda:CudaProbes", ("torch", "torch.distributed")),
 }
 _QUARTERS = 4
+_LEAST_START_S = 30.0
+"""A short budget of probes begins once the workers are there: importing torch alone may take as long."""
+
 _RANK = (Status.OUT_OF_MEMORY, Status.CRASHED, Status.UNSUPPORTED, Status.HUNG)
 
 
@@ -74,14 +77,14 @@ class Prober:
                 yield _without(task, Status.NOT_RUN, f"{task.name} hung or crashed {_FAILURES} times")
             else:
                 tell(task)
-                probe = self._one(task)
+                probe = self._one(task, end)
                 failures[task.name] = failures.get(task.name, 0) + (probe.status in {Status.HUNG, Status.CRASHED})
                 yield probe
 
-    def _one(self, task: Task) -> Probe:
+    def _one(self, task: Task, end: float) -> Probe:
         try:
             if not self._team.running:
-                self._start()
+                self._start(max(_LEAST_START_S, end - time.monotonic()))
             self._turn += 1
             command = {"op": "probe", "task": task.as_dict(), "turn": self._turn}
             probe = fold(task, self._team.run(command, self._timeout_s))
@@ -91,7 +94,7 @@ class Prober:
             self._after_failure()
         return probe
 
-    def _start(self) -> None:
+    def _start(self, limit_s: float) -> None:
         if self._machine.share_gpu and self._device == "cuda" and self._mps is None:
             from collbench.measure.shared_gpu import MpsServer
 
@@ -102,7 +105,9 @@ class Prober:
             "devices": devices(self._device, self._place.local_ranks, self._machine),
         }  # fmt: skip
         shared = {} if self._mps is None else dict(self._mps.environment)
-        self._team.start({"imports": list(imports), "spec": spec, "preload": "", "environment": shared})
+        self._team.start({
+            "imports": list(imports), "spec": spec, "preload": "", "environment": shared, "limit_s": limit_s,
+        })  # fmt: skip
 
     def _after_failure(self) -> None:
         with contextlib.suppress(GroupFailure):

@@ -148,7 +148,12 @@ class Supervisor:
             answers = self._team.run(self._command(cell), self._options.timeout_s, opening_s)
             samples = _combine(cell, launch, answers)
         except GroupFailure as failure:
-            samples = Samples(cell.cell_id, launch, Status(failure.kind), str(failure), calls=cell.calls)
+            status, reason = Status(failure.kind), str(failure)
+            if status is Status.HUNG and not self._team.running and self._is_over():
+                # whoever resumes the run gives it its turn
+                status = Status.NOT_RUN
+                reason = f"the budget of {self._options.budget_s:.0f} s was used up while its workers started"
+            samples = Samples(cell.cell_id, launch, status, reason, calls=cell.calls)
         else:
             self._keep_evidence(cell, launch, answers)
         if samples.status in _FATAL:
@@ -165,9 +170,12 @@ class Supervisor:
             return Status.NOT_RUN, self._sick
         if failures >= PATIENCE:
             return Status.NOT_RUN, f"the cells before it hung or crashed, {PATIENCE} in a row"
-        if self._end is not None and time.monotonic() >= self._end:
+        if self._is_over():
             return Status.NOT_RUN, f"the budget of {self._options.budget_s:.0f} s was used up"
         return None
+
+    def _is_over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
 
     def _left_s(self) -> float | None:
         """Seconds of the budget that are left, None without one."""

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collbench.cli import main
-from collbench.testing import synthetic_gpu_run
+from collbench.results.probes import Probe, append_probe
+from collbench.testing import synthetic_gpu_run, synthetic_run
 
 FILES = ("run.json", "samples.jsonl", "probes.jsonl")
 VALUES: tuple[Any, ...] = (
@@ -23,7 +24,8 @@ VALUES: tuple[Any, ...] = (
     [], [[]], [None], ["x"], {}, {"a": 1}, "%s%n{0}",
 )  # fmt: skip
 COMMANDS = (
-    ("explain", "RUN"), ("advise", "RUN"), ("doctor", "RUN"), ("compare", "RUN", "GOOD"), ("gate", "GOOD", "RUN"),
+    ("report", "RUN", "--out", "r.html"), ("explain", "RUN"), ("advise", "RUN"),
+    ("doctor", "RUN"), ("compare", "RUN", "GOOD"), ("gate", "GOOD", "RUN"),
     ("baseline", "save", "RUN", "--to", "b.json"), ("export", "--format", "csv", "RUN"),
     ("export", "--format", "nccl-tests", "RUN"), ("export", "--format", "openmetrics", "RUN"),
 )  # fmt: skip
@@ -83,7 +85,7 @@ def told(words: list[str]) -> tuple[int, str]:
 
 
 @settings(
-    max_examples=80, deadline=None, derandomize=True, database=None,
+    max_examples=60, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 @given(data=st.data())
@@ -104,3 +106,12 @@ def test_a_damaged_run_is_never_an_internal_error(
     assert "internal error" not in text
     assert not [c for c in text if c in "\x1b\x07\u202e\u2028"]
     assert max(map(len, text.splitlines()), default=0) < 10_000
+
+
+def test_probes_of_copy_engines_on_a_host_have_their_words(tmp_path: Path) -> None:
+    """A run folder may say so, whoever wrote it."""
+    run = synthetic_run(tmp_path / "run", launches=1, iterations=3).path
+    for dst in (1, 2, 3):
+        append_probe(run, Probe("bandwidth.copy", "solo", 0, dst, ((0, dst),), 1 << 20, 5.0, "GB/s"))
+
+    assert told(["report", str(run), "--out", str(tmp_path / "r.html")]) == (0, f"{tmp_path / 'r.html'}\n")

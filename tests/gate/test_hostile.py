@@ -50,7 +50,7 @@ DAMAGE: dict[str, tuple[str, Change, str]] = {
     "50 MB of nesting in samples": ("samples.jsonl", lambda _: b"[" * (50 << 20), "samples.jsonl line 1"),
     "deep line among samples": ("samples.jsonl", lambda text: b"[" * 100_000 + b"\n" + text, "samples.jsonl line 1"),
     "bytes that are no text": ("samples.jsonl", lambda _: bytes(range(256)) * 100, "samples.jsonl line 1"),
-    "NaN": ("samples.jsonl", lambda text: text.replace(b"[[", b"[[NaN,", 1), "line 1: not JSON (NaN"),
+    "NaN": ("samples.jsonl", lambda text: text.replace(b"[[", b"[[NaN,", 1), "NaN is not a number of JSON"),
     "infinite": ("samples.jsonl", lambda text: text.replace(b"[[", b"[[1e999,", 1), "samples.jsonl line 1"),
     "one launch twice": ("samples.jsonl", lambda text: text + text.splitlines(keepends=True)[0], "stands there twice"),
     "ranks that were timed less often": (

@@ -226,7 +226,8 @@ def _example() -> Outcome:
                 launches = (us + size / 40_000) * effect * np.exp(draw.normal(0, 0.02 / np.sqrt(2), 8))
                 cells[cell.cell_id] = CellData(Status.OK, "", tuple(launches.tolist()), (200,) * 8)
         sides.append(Side("invented", cells, 8))
-    return judge_paired(*sides, Rules())
+    base, current = sides
+    return judge_paired(base, current, Rules())
 
 
 def test_the_example_is_what_the_gate_says(root: Path) -> None:

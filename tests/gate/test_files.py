@@ -144,7 +144,10 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "text for a time": (lambda d: first(d, median_us=["1"] * 6), "no time above 0"),
     "zero": (lambda d: first(d, median_us=[0.0] * 6), "no time above 0"),
     "true": (lambda d: first(d, median_us=[True] * 6), "no time above 0"),
-    "huge": (lambda d: json.dumps(first(d, median_us="@")).replace('"@"', "[1e999,1,1,1,1,1]"), "1e999 is not a finite number"),
+    "huge": (
+        lambda d: json.dumps(first(d, median_us="@")).replace('"@"', "[1e999,1,1,1,1,1]"),
+        "1e999 is not a finite number",
+    ),
     "iterations": (lambda d: first(d, iterations=[20]), "one per launch"),
     "status": (lambda d: first(d, status="fine"), "damaged"),
     "hung with times": (lambda d: first(d, status="hung"), "only an ok cell"),

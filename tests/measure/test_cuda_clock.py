@@ -197,7 +197,8 @@ def test_launches_on_a_device_that_do_nothing_are_found(
     """What was captured once is judged at replays between the timed ones; right launches pass with all samples."""
     runner = Copies(device, slots, idle)
     with kind(runner, slots, lambda: None) as clock:
-        trial = Trial(clock, Check(runner, runner.call, 0, seed=3), runner.ranks, itertools.count(1), 3)
+        ranks: Any = runner.ranks
+        trial = Trial(clock, Check(runner, runner.call, 0, seed=3), ranks, itertools.count(1), 3)
         done = trial.time({"warmup": 2, "iterations": 60, "seconds": 0.1, "least": 3, "most": 60})
     assert bool(done.problem) is found
     assert len(done.samples) == (0 if found else 60)

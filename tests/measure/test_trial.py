@@ -78,7 +78,7 @@ def never(_runner: Alone, _launch: int, _slot: int) -> bool:
 
 def idle_on_known_inputs(runner: Alone, _launch: int, slot: int) -> bool:
     """Works on the first launch of each data set."""
-    return runner.seen.get(slot) == runner.x[slot].tobytes()
+    return bool(runner.seen.get(slot) == runner.x[slot].tobytes())
 
 
 def idle_on_written_outputs(runner: Alone, _launch: int, slot: int) -> bool:

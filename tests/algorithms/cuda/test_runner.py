@@ -182,7 +182,12 @@ def test_a_speedup_is_left_out_when_asked_for(machine: list[Any], monkeypatch: p
     """COLLBENCH_OWN_WITHOUT reaches the compiler and the evidence; another word is refused."""
     asked: list[Variant] = []
     made = SimpleNamespace(cubin=b"", registers=40, variant=SimpleNamespace(entry="collective"))
-    monkeypatch.setattr(runner, "compile_kernel", lambda variant: asked.append(variant) or made)
+
+    def compiled(variant: Variant) -> Any:
+        asked.append(variant)
+        return made
+
+    monkeypatch.setattr(runner, "compile_kernel", compiled)
     monkeypatch.setenv("COLLBENCH_OWN_WITHOUT", "early_load")
     with Push(Ranks(), Call(1024, 2), 1) as push:
         assert push.proof().evidence["without"] == "early_load"

@@ -139,7 +139,8 @@ class _Babbles(_Right):
     said = b""
 
     def fault(self, i: int) -> None:
-        os.write(self.ranks._channel.fileno(), self.said)
+        ranks: Any = self.ranks  # a worker's own, which know the channel
+        os.write(ranks._channel.fileno(), self.said)
 
 
 class Garbage(_Babbles):
@@ -170,8 +171,9 @@ class Chatters(_Right):
     """Says what it does and says so without end."""
 
     def fault(self, i: int) -> None:
+        ranks: Any = self.ranks  # a worker's own, which report phases
         while True:
-            self.ranks.phase("talking")
+            ranks.phase("talking")
             time.sleep(0.001)
 
 

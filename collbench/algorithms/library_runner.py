@@ -5,13 +5,13 @@ before anything is timed, and the outputs are poisoned and verified like everybo
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from types import TracebackType
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 from unittest import mock
 
-from collbench.algorithms.base import Proof, Ranks, Runner
+from collbench.algorithms.base import Proof, Ranks
 from collbench.algorithms.cuda_buffers import make_slots, stride_of, wait_event
+from collbench.algorithms.foreign_runner import ForeignRunner
 from collbench.algorithms.kernel_nodes import KernelNode, capture_kernels
 from collbench.algorithms.library_build import Request, import_together, prepare
 from collbench.results.records import Call
@@ -19,11 +19,11 @@ from collbench.results.records import Call
 __all__ = ["LibraryRunner", "said"]
 
 
-class LibraryRunner(Runner):
+class LibraryRunner(ForeignRunner):
     """One call of a library on one rank. Inputs and outputs are plain tensors; the group is gloo's.
 
     Subclasses say what is brought up (`request`), open it (`_open`) and call it (`_run`). Whatever `_open` makes is
-    freed by callbacks on `self._close`, in reverse order, together on all ranks.
+    freed by callbacks on `self._close`, together on all ranks.
     """
 
     silent: ClassVar[str] = "its own rules keep the kernel off"
@@ -32,11 +32,6 @@ class LibraryRunner(Runner):
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         super().__init__(ranks, call, slots)
         self.kernels: tuple[KernelNode, ...] = ()
-        self.blocks_per_sm = 0
-        self._close = contextlib.ExitStack()
-        self._x: list[Any] = []
-        self._y: list[Any] = []
-        self._notes: dict[str, str] = {}
         self._group: Any = None
 
     def request(self) -> Request:
@@ -78,26 +73,6 @@ class LibraryRunner(Runner):
             self._read_kernels()
             self._close = stack.pop_all()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._x, self._y = [], []
-        try:
-            self._drain("the last calls")
-        except (TimeoutError, RuntimeError):
-            # kernels of theirs wait without end: whoever frees memory now waits too. The process's end frees it.
-            self._close.pop_all()
-            return
-        self._close.__exit__(kind, error, trace)
-
-    def inputs(self, i: int) -> Mapping[str, Any]:
-        """See `Runner.inputs`."""
-        return {"x": self._x[i]}
-
-    def outputs(self, i: int) -> Mapping[str, Any]:
-        """See `Runner.outputs`."""
-        return {"y": self._y[i]}
 
     def launch(self, i: int) -> None:
         """See `Runner.launch`."""

@@ -5,16 +5,16 @@ import ctypes
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from collbench.algorithms.base import Proof, Ranks, Runner
+from collbench.algorithms.base import Proof, Ranks
 from collbench.algorithms.cuda import chain_time
 from collbench.algorithms.cuda.driver import DriverError
 from collbench.algorithms.cuda.memory import SharedRegion
 from collbench.algorithms.cuda.peer_library import MAX_RANKS, Built, Setup, Wrapper, build, load
 from collbench.algorithms.cuda.tuning import Choice, Launch, best, candidates
 from collbench.algorithms.cuda_buffers import ALIGNMENT
+from collbench.algorithms.foreign_runner import ForeignRunner
 from collbench.algorithms.kernel_nodes import KernelNode, capture_kernels
 from collbench.results.records import Call
 
@@ -71,7 +71,7 @@ def grids(launches: Sequence[Launch], multiple: int, most_blocks: int) -> list[L
     return [g for g in dict.fromkeys(rounded) if g.blocks <= most_blocks]
 
 
-class PeerRunner(Runner):
+class PeerRunner(ForeignRunner):
     """One kernel of somebody else's on one rank, or the fastest of a few. Subclasses say which."""
 
     source: ClassVar[str]
@@ -85,17 +85,12 @@ class PeerRunner(Runner):
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         super().__init__(ranks, call, slots)
-        self.blocks_per_sm = 0
-        self._close = contextlib.ExitStack()
         self._library: Any = None
         self._setup = Setup()
         self._pointer: Any = None
         self._stream: Any = None
-        self._x: list[Any] = []
-        self._y: list[Any] = []
         self._nodes: dict[tuple[str, int], KernelNode] = {}
         self._choice = Choice(Launch("", 0, 0))
-        self._notes: dict[str, str] = {}
 
     def kernels(self) -> Mapping[str, tuple[int, str]]:
         """Kernels among which the tuning chooses: their number in the wrapper, and what their symbol contains."""
@@ -125,25 +120,8 @@ class PeerRunner(Runner):
             self._close = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._x, self._y = [], []
-        try:
-            chain_time.drain(self.ranks.deadline_s, "the last calls")
-        except (TimeoutError, RuntimeError):
-            # their kernels wait without end: whoever frees memory now waits with them. The process's end frees it.
-            self._close.pop_all()
-            return
-        self._close.__exit__(kind, error, trace)
-
-    def inputs(self, i: int) -> Mapping[str, Any]:
-        """See `Runner.inputs`."""
-        return {"x": self._x[i]}
-
-    def outputs(self, i: int) -> Mapping[str, Any]:
-        """See `Runner.outputs`."""
-        return {"y": self._y[i]}
+    def _drain(self, what: str) -> None:
+        chain_time.drain(self.ranks.deadline_s, what)
 
     def launch(self, i: int) -> None:
         """See `Runner.launch`."""
@@ -206,7 +184,7 @@ class PeerRunner(Runner):
         tensors = [_tensor(torch, address, self.call, self.ranks.device) for address in at]
         self._x, self._y = tensors[: self.slots], tensors[self.slots :]
         self._notes["shared_bytes"] = f"{workspace} and {2 * self.slots} slots of {layout.stride}"
-        chain_time.drain(self.ranks.deadline_s, "setting up")
+        self._drain("setting up")
         self.ranks.barrier()
 
     # --- grid -------------------------------------------------------------------------------------------------------
@@ -251,7 +229,7 @@ class PeerRunner(Runner):
 
     def _use(self, launch: Launch) -> None:
         """Take a grid, when no rank runs anything."""
-        chain_time.drain(self.ranks.deadline_s, "the calls before")
+        self._drain("the calls before")
         self.ranks.barrier()
         self._set(launch)
         self.blocks, self.threads = launch.blocks, launch.threads

@@ -4,11 +4,11 @@ import contextlib
 import os
 import struct
 from collections.abc import Mapping
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from collbench.algorithms.base import Proof, Ranks, Runner
+from collbench.algorithms.cuda import chain_time
 from collbench.algorithms.cuda.arguments import (
     CONTROL_BYTES,
     MAX_BLOCKS,
@@ -25,7 +25,7 @@ from collbench.algorithms.cuda.driver import DriverError, Function, Launcher
 from collbench.algorithms.cuda.memory import SharedRegion
 from collbench.algorithms.cuda.tensors import stream_getter, tensor_at
 from collbench.algorithms.cuda.tuning import Choice, Launch, best_of_kernels, candidates, parse_launch, work_items
-from collbench.algorithms.cuda_buffers import ALIGNMENT, wait_event
+from collbench.algorithms.cuda_buffers import ALIGNMENT
 from collbench.algorithms.epilogues import EPSILON, hidden_size
 from collbench.algorithms.shapes import arrays_of
 from collbench.results.records import Call
@@ -35,7 +35,6 @@ __all__ = ["OwnRunner"]
 DEADLINE_S = 2.0
 """Default of `COLLBENCH_OWN_DEADLINE_S`: how long a kernel waits for a peer."""
 
-_TUNE_CALLS, _TUNE_REPLAYS = 40, 6
 _SLOW_US = 500.0  # a call this slow at first says that the ranks' kernels do not run together: nothing to tune
 _HEAD_BYTES = 128
 _PDL_SINCE = 90
@@ -175,12 +174,7 @@ class OwnRunner(Runner):
         self.ranks.barrier()
 
     def _drain(self, what: str) -> None:
-        import torch
-
-        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        for stream in (torch.cuda.default_stream(), torch.cuda.current_stream()):
-            done.record(stream)
-            wait_event(done, self.ranks.deadline_s, what)
+        chain_time.drain(self.ranks.deadline_s, what)
 
     # --- grid -----------------------------------------------------------------------------------------------------
 
@@ -199,10 +193,10 @@ class OwnRunner(Runner):
         if not launches:
             raise NotImplementedError(f"not one block of each of {sharing} ranks fits on this GPU together")
         self._use(launches[0])
-        if max(self.ranks.exchange(self._eager_us(torch))) > _SLOW_US:
+        if max(self.ranks.exchange(chain_time.eager_us(self.launch, self.ranks.deadline_s))) > _SLOW_US:
             self._notes["tuning"] = f"skipped: a call took more than {_SLOW_US:g} us"
             return Choice(launches[0])
-        return best_of_kernels(launches, lambda launch: self._graph_us(torch, launch), self.ranks.exchange)
+        return best_of_kernels(launches, self._graph_us, self.ranks.exchange)
 
     def _candidates(self, torch: Any, kernel: str, sharing: int, *, pdl: bool) -> list[Launch]:  # noqa: ANN401 - module
         function = self._function(torch, kernel, pdl=pdl)
@@ -248,45 +242,13 @@ class OwnRunner(Runner):
         self.blocks_per_sm = function.blocks_per_sm(launch.threads)
         self._reset(launch.kernel)
 
-    def _eager_us(self, torch: Any) -> float:  # noqa: ANN401 - the module, imported lazily
-        """Time per call of a few calls, host included: ranks begin some milliseconds apart."""
-        self.launch(0)
-        times = self._timed(torch, self._several, 1)
-        return times[0] / _TUNE_CALLS
-
-    def _several(self) -> None:
-        for _ in range(_TUNE_CALLS):
-            self.launch(0)
-
-    def _graph_us(self, torch: Any, launch: Launch) -> float:  # noqa: ANN401 - the module, imported lazily
-        """Median time per call of a few replays of a graph of calls, after one that brings the ranks together."""
+    def _graph_us(self, launch: Launch) -> float:
+        """Time per call of a captured chain with this grid."""
         self._use(launch)
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        try:
-            with torch.cuda.stream(stream):
-                self.launch(0)
-                self._drain("the warm-up of a grid")
-                graph.capture_begin(capture_error_mode="thread_local")
-                for k in range(_TUNE_CALLS):
-                    self.launch(k % self.slots)
-                graph.capture_end()
-                self.ranks.barrier()
-                times = sorted(self._timed(torch, graph.replay, _TUNE_REPLAYS)[1:])
-        finally:
-            graph.reset()
+        found = chain_time.graph_us(self.launch, self.slots, self.ranks.barrier, self.ranks.deadline_s)
         if self.failure():
             raise TimeoutError(self.failure())
-        return times[len(times) // 2] / _TUNE_CALLS
-
-    def _timed(self, torch: Any, work: Any, repeats: int) -> list[float]:  # noqa: ANN401 - the module, and a function
-        """Microseconds of each of several runs, enqueued one behind the other."""
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
-        events[0].record()
-        for event in events[1:]:
-            work()
-            event.record()
-        wait_event(events[-1], self.ranks.deadline_s, "a call that is tuned")
-        return [a.elapsed_time(b) * 1000 for a, b in pairwise(events)]
+        return found
 
 
 def _quietly(work: Any) -> None:  # noqa: ANN401 - a function without arguments

@@ -70,6 +70,9 @@ class Runner(ABC):
     current stream for CUDA, and enqueues only: it is capture-safe and allocates nothing. Arrays are numpy arrays for
     `cpu` algorithms that need no torch, else torch tensors; one-dimensional, of `call.count` elements, of the call's
     dtype (`ml_dtypes.bfloat16` in numpy), named (`x` -> `y` for an all-reduce).
+
+    What cannot be opened or launched here raises: NotImplementedError makes the cell `unsupported` with its text as
+    the reason (say what to do), TimeoutError `hung`, an out-of-memory error `out_of_memory`, others `crashed`.
     """
 
     blocks = 0

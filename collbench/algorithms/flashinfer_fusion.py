@@ -5,7 +5,7 @@ Which compute capabilities it compiles for changed with its releases; read in 0.
 
 from collbench.algorithms.cuda_support import number
 from collbench.algorithms.epilogues import RESIDUAL_RMSNORM
-from collbench.algorithms.fusion_rows import rows_of_fusion
+from collbench.algorithms.fusion_rows import one_shot_overflows, rows_of_fusion
 from collbench.algorithms.known_system import (
     NOTHING_AGAINST,
     at_least,
@@ -34,6 +34,8 @@ May), and the first one that was read with it."""
 
 _MNNVL = "FlashInfer 0.7.4 comm/allreduce.py"
 _RANKS = (2, 4, 8, 16)
+_CHOOSES_FOR = (2, 4, 8)
+"""Its own choice between one-shot and two-shot has no threshold for more ranks: comm/trtllm_ar.py."""
 _CUDA_FOR_12 = (12, 8)
 _INSTALL = needs_package("flashinfer", "pip install flashinfer-python")
 
@@ -94,10 +96,22 @@ def _two_shot_rows(machine: Machine, call: Call) -> Support | None:
     del machine
     if rows_of_fusion(call, two_shot=True):
         return None
-    return Support.no(f"its two-shot kernels want more than {call.world_size} tokens", "use a larger message", _SOURCE)
+    return Support.no(
+        f"its two-shot kernels want more than {call.world_size} tokens, each with 16 bytes for every rank",
+        "use a larger message", _SOURCE,
+    )  # fmt: skip
+
+
+def _one_shot_addresses(machine: Machine, call: Call) -> Support | None:
+    del machine
+    if not one_shot_overflows(call):
+        return None
+    reason = f"its one-shot kernels count {call.world_size} x {call.bytes} bytes in 32 bits and would write elsewhere"
+    return Support.no(reason, "let it choose, or use a smaller message", "FlashInfer 0.7.4 trtllm_allreduce_fusion.cuh")
 
 
 _SHARING = sharing_unsaid("FlashInfer's workspace", _SOURCE)
+_CHOICE = needs_ranks("FlashInfer's choice between one-shot and two-shot", _CHOOSES_FOR, _SOURCE)
 _CHECKS = (
     _SHARING, _archs, _compiler, needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE), one_host, needs_p2p, _INSTALL,
     needs_compiler("FlashInfer"), _collapse,
@@ -111,9 +125,9 @@ ALGORITHMS = tuple(
         way=Way(f"{_RUNNER}:{runner}", epilogues=(RESIDUAL_RMSNORM,)),
     )
     for name, summary, more, traffic, runner in (
-        ("fusion", "one-shot push with a sentinel or two-shot, as it chooses, with RMSNorm behind it", (), pushed,
-         "Fusion"),
-        ("one_shot", "the same, one-shot forced", (), pushed, "FusionOneShot"),
+        ("fusion", "one-shot push with a sentinel or two-shot, as it chooses, with RMSNorm behind it", (_CHOICE,),
+         pushed, "Fusion"),
+        ("one_shot", "the same, one-shot forced", (_one_shot_addresses,), pushed, "FusionOneShot"),
         ("two_shot", "the same, two-shot forced: pull and push", (_two_shot_rows,), pulled_twice, "FusionTwoShot"),
     )
 )  # fmt: skip

@@ -29,7 +29,7 @@ _FUSION_USES = (
     Use(_AR, "AllReduceFusionPattern.kAllReduce", called=False),
     Use(_AR, "AllReduceFusionPattern.kARResidualRMSNorm", called=False),
     Use("flashinfer.comm.comm_backend", "TorchDistBackend.__init__", ("group",), 1),
-    Use(_AR, "get_trtllm_comm_module"),
+    Use(_AR, "get_trtllm_comm_module"), Use(_AR, "trtllm_destroy_ipc_workspace_for_all_reduce_fusion", (), 1),
 )  # fmt: skip
 _PCIE_USES = (
     Use(_PCIE, "PcieIpcAllReduceWorkspace.__init__", ("group", "max_numel", "dtype"), 1),
@@ -66,6 +66,7 @@ class Fusion(LibraryRunner):
         super().__init__(ranks, call, slots)
         self._workspace: Any = None
         self._fusion: Any = None
+        self._forget: Any = None
         self._arguments: list[dict[str, Any]] = []
 
     def request(self) -> Request:
@@ -87,14 +88,17 @@ class Fusion(LibraryRunner):
 
     def _open(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
         from flashinfer import comm
+        from flashinfer.comm import trtllm_ar
         from flashinfer.comm.comm_backend import TorchDistBackend
 
         call, group = self.call, self.group
         rows = rows_of_fusion(call, two_shot=self.one_shot is False)
         if not rows:
-            raise NotImplementedError(f"its two-shot kernels want more than {call.world_size} tokens")
+            raise NotImplementedError(f"{call.count} elements cannot be cut into rows that its kernels take")
         hidden = call.count // rows
-        self._fusion = comm.allreduce_fusion
+        self._fusion, self._forget = (
+            comm.allreduce_fusion, trtllm_ar.trtllm_destroy_ipc_workspace_for_all_reduce_fusion,
+        )  # fmt: skip
         self._workspace = comm.create_allreduce_fusion_workspace(
             backend="trtllm", world_size=call.world_size, rank=self.ranks.rank, max_token_num=rows, hidden_dim=hidden,
             dtype=getattr(torch, call.dtype), comm_backend=TorchDistBackend(group=group), group=group,
@@ -112,10 +116,11 @@ class Fusion(LibraryRunner):
         if not self.call.epilogue:
             return {**common, "pattern": pattern.kAllReduce, "output": self._y[i].view(shape)}
         like = self._x[i].view(shape)
+        # its kernel leaves `output` alone here, but without one each call would allocate
         return {
-            **common, "pattern": pattern.kARResidualRMSNorm, "norm_out": self._y[i].view(shape), "rms_eps": EPSILON,
-            "residual_in": torch.zeros_like(like), "residual_out": torch.zeros_like(like),
-            "rms_gamma": torch.zeros_like(like[0]),
+            **common, "output": torch.empty_like(like), "pattern": pattern.kARResidualRMSNorm,
+            "norm_out": self._y[i].view(shape), "rms_eps": EPSILON, "residual_in": torch.zeros_like(like),
+            "residual_out": torch.zeros_like(like), "rms_gamma": torch.zeros_like(like[0]),
         }  # fmt: skip
 
     def _run(self, i: int) -> None:
@@ -124,7 +129,9 @@ class Fusion(LibraryRunner):
     def _free(self) -> None:
         self._arguments, workspace, self._workspace = [], self._workspace, None
         self.ranks.barrier()
+        handles = workspace.ipc_handles
         workspace.destroy()
+        self._forget(handles)  # the package keeps the memory by these, which destroy() leaves
 
 
 class FusionOneShot(Fusion):
@@ -216,13 +223,13 @@ class VllmKernels(LibraryRunner):
     silent = (
         "vLLM's dispatch in it launches nothing for more than two ranks unless it is told that NVLink joins all GPUs"
     )
-    ctas: ClassVar[int] = 36
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         super().__init__(ranks, call, slots)
         self._ops: Any = None
         self._handle = 0
         self._staging = 0
+        self._ctas = 36  # as vLLM starts them
         self._data: Any = None
 
     def request(self) -> Request:
@@ -241,6 +248,8 @@ class VllmKernels(LibraryRunner):
         staging = cuda_ipc.create_shared_buffer(size, group)
         self._close.callback(cuda_ipc.free_shared_buffer, staging, group)
         self._clear(torch, signals[self.ranks.rank], vllm_ar.meta_size())
+        if self.on_gpu:
+            self._ctas = min(self._ctas, self._room(torch)[0])  # one block on a multiprocessor, for all ranks here
         self._data = torch.zeros(1 << 20, dtype=torch.uint8, device=self.ranks.device)
         self.ranks.barrier()
         self._handle = vllm_ar.init_custom_ar(signals, self._data, self.ranks.rank, full_nvlink)
@@ -262,7 +271,7 @@ class VllmKernels(LibraryRunner):
 
         captured = self.on_gpu and torch.cuda.is_current_stream_capturing()
         staging, room = (0, 0) if captured else (self._staging, self.call.bytes)
-        self._ops.all_reduce(self._handle, self._x[i], self._y[i], staging, room, self.ctas)
+        self._ops.all_reduce(self._handle, self._x[i], self._y[i], staging, room, self._ctas)
 
     def captured(self) -> None:
         """Tell the peers where captured inputs lie."""

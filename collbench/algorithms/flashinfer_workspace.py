@@ -77,10 +77,13 @@ _FOUR = needs_ranks("a copy-engine variant", (4, 8), _COPY)
 _EIGHT = needs_ranks("the copy-engine island variant", (8,), _COPY)
 _FLAGS = needs_arch("a copy stream that writes flags", (12,), "use flashinfer_pcie_copy_ring", _COPY)
 
+_STREAMS = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+"""CUDA's own default; clients of MPS have fewer, where a stream that waits for a flag would hold up the others."""
+
 _WORKSPACE = tuple(
     library(
         f"flashinfer_pcie_{name}", summary, _REFERENCE, (*_COMMON, *more), Support.yes("", _POLICY), ring,
-        family="flashinfer", way=Way(f"{_RUNNER}:{runner}", DTYPES),
+        family="flashinfer", way=Way(f"{_RUNNER}:{runner}", DTYPES, environment=_STREAMS),
     )
     for name, summary, more, runner in (
         ("workspace", "its workspace by its own policy: tuned where tune() ran before, else its seed", (), "Workspace"),

@@ -5,7 +5,7 @@ before anything is timed, and the outputs are poisoned and verified like everybo
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 from unittest import mock
 
@@ -16,7 +16,10 @@ from collbench.algorithms.kernel_nodes import KernelNode, capture_kernels
 from collbench.algorithms.library_build import Request, import_together, prepare
 from collbench.results.records import Call
 
-__all__ = ["LibraryRunner", "said"]
+__all__ = ["LibraryRunner", "asked", "said"]
+
+_GATE_RAISES = (AssertionError, LookupError, RuntimeError, ValueError)
+"""What gates raise where ranks share a GPU, or outside of a server: they look for peers by device index."""
 
 
 class LibraryRunner(ForeignRunner):
@@ -28,6 +31,9 @@ class LibraryRunner(ForeignRunner):
 
     silent: ClassVar[str] = "its own rules keep the kernel off"
     """Why a call may enqueue nothing, for the reason of the cell."""
+
+    no_peers: ClassVar[tuple[str, ...]] = ()
+    """Parts of names of kernels that wait for nobody, however many blocks they have."""
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         super().__init__(ranks, call, slots)
@@ -122,13 +128,22 @@ class LibraryRunner(ForeignRunner):
             self.captured()
         if 0 in self.ranks.exchange(seen):
             raise NotImplementedError(f"a call enqueues no kernel: {self.silent}")
-        largest = max(self.kernels, key=lambda kernel: kernel.blocks, default=None)
+        waiting = [kernel for kernel in self.kernels if not any(part in kernel.name for part in self.no_peers)]
+        largest = max(waiting, key=lambda kernel: kernel.blocks, default=None)
         if largest is not None:
             self.blocks, self.threads, self.blocks_per_sm = largest.blocks, largest.threads, largest.blocks_per_sm
 
     def _past_attribute(self, where: Any, name: str, value: Any) -> None:  # noqa: ANN401 - theirs
         """Put something of ours in place of `where.name` until this runner is closed: a call past a gate."""
         self._close.enter_context(mock.patch.object(where, name, value))
+
+
+def asked(gate: Callable[[], bool]) -> str:
+    """What a gate says, in one word, or what it raised: `open`, `closed`, `raised AssertionError: ...`."""
+    try:
+        return "open" if gate() else "closed"
+    except _GATE_RAISES as error:
+        return f"raised {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}".rstrip(": ")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """MSCCL++: packet algorithms that store data with flags, and channel algorithms that advance semaphores on the peer.
 
 Its own package is read in 0.9.0; it is installed from its repository, and collbench does not start it. What runs is its
-one-shot operator inside sgl-kernel up to 0.3.21.
+one-shot operator inside sgl-kernel, later sglang-kernel, up to 0.4.3.
 """
 
 from collbench.algorithms.known_system import (
@@ -26,9 +26,9 @@ __all__ = ["ALGORITHMS", "SYSTEMS"]
 
 _REFERENCE = "https://github.com/microsoft/mscclpp"
 _SOURCE = "MSCCL++ 0.9.0; mscclpp issue 397"
-_INSIDE = "sgl-kernel 0.3.21 allreduce.py, SGLang 0.5.9 pymscclpp.py"
-_LAST, _WITHOUT = (0, 3, 21), (0, 4, 10)
-_OLD_KERNEL = "pip install sgl-kernel==0.3.21, with the torch that it was built for"
+_INSIDE = "sglang-kernel 0.4.3 allreduce.py, SGLang 0.5.9 pymscclpp.py"
+_LAST = (0, 4, 3)
+_OLD_KERNEL = "pip install sglang-kernel==0.4.3, built for torch 2.11"
 _MOST_BYTES = 1 << 20
 _INSTALL = needs_package("mscclpp", "pip install from its repository; it needs cupy and cuda-bindings")
 
@@ -64,15 +64,13 @@ def _fullmesh(call: Call, topology: Topology) -> Schedule:
 
 
 def _operators(machine: Machine, call: Call) -> Support | None:
-    """They were there up to sgl-kernel 0.3.21; its successor sglang-kernel has them no more in 0.4.10."""
+    """They were there up to sglang-kernel 0.4.3; the wheels of 0.4.4 to 0.4.10 hold no file of them."""
     del call
     version, told = machine.version("sgl-kernel"), machine.software.get("sgl-kernel", "")
     if not version:
         return Support.unknown("the version of sgl-kernel was not said", "--with sgl-kernel=VERSION", _INSIDE)
-    if version >= _WITHOUT:
-        return Support.no(f"sglang-kernel {told} has no operators of MSCCL++ any more", _OLD_KERNEL, _INSIDE)
     if version > _LAST:
-        return Support.unknown(f"whether sgl-kernel {told} has them is not known", _OLD_KERNEL, _INSIDE)
+        return Support.no(f"sglang-kernel {told} has no operators of MSCCL++ any more", _OLD_KERNEL, _INSIDE)
     return None
 
 
@@ -83,7 +81,8 @@ ALGORITHMS = (
          needs_bytes("its one-shot kernel", _MOST_BYTES, 16, _INSIDE), one_host, needs_p2p,
          needs_package("sgl-kernel", _OLD_KERNEL), _operators, _collapse),
         Support.yes(NOTHING_AGAINST, _INSIDE), _allpair, family="mscclpp",
-        way=Way("collbench.algorithms.mscclpp_runner:OneShotPacket"),
+        # it would take NVLink multicast for its buffers where it can
+        way=Way("collbench.algorithms.mscclpp_runner:OneShotPacket", environment={"MSCCLPP_FORCE_DISABLE_NVLS": "1"}),
     ),
 )  # fmt: skip
 """What collbench runs of it."""

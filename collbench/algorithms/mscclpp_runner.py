@@ -1,6 +1,7 @@
-"""Runs MSCCL++'s one-shot packet all-reduce through the operators inside sgl-kernel. Read in sgl-kernel 0.3.21.
+"""Runs MSCCL++'s one-shot packet all-reduce through the operators inside sgl-kernel.
 
-Its kernel exists for eight ranks of one host. SGLang 0.5.9, which used it, tries nine grids; so does this runner.
+Read in sgl-kernel 0.3.21 and sglang-kernel 0.4.3. Its kernel exists for eight ranks of one host. SGLang 0.5.9, which
+used it, tries nine grids; so does this runner.
 """
 
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.cuda import chain_time
 from collbench.algorithms.cuda.tuning import Choice, Launch, best
+from collbench.algorithms.kernel_nodes import capture_kernels
 from collbench.algorithms.library_build import Request
 from collbench.algorithms.library_runner import LibraryRunner
 from collbench.algorithms.library_uses import Use
@@ -66,11 +68,23 @@ class OneShotPacket(LibraryRunner):
         if not self.on_gpu:
             return Choice(self._launch)
         room, sharing = self._room(torch)
-        fits = [n for n in _BLOCKS if n <= room]
-        if not fits:
+        launches = [
+            Launch("", blocks, threads)
+            for threads in _THREADS
+            for blocks in _BLOCKS
+            if blocks <= room * self._blocks_per_sm(threads)
+        ]
+        if not launches:
             raise NotImplementedError(f"{_BLOCKS[0]} blocks of each of {sharing} ranks do not fit on this GPU together")
-        launches = [Launch("", blocks, threads) for blocks in fits for threads in _THREADS]
         return best(launches, self._graph_us, self.ranks.exchange)
+
+    def _blocks_per_sm(self, threads: int) -> int:
+        """Occupancy of its kernel, read from a captured launch; one where the driver does not tell."""
+        self._launch = Launch("", _BLOCKS[0], threads)
+        try:
+            return max((kernel.blocks_per_sm or 1 for kernel in capture_kernels(lambda: self._run(0))), default=1)
+        except (RuntimeError, OSError):
+            return 1
 
     def _graph_us(self, launch: Launch) -> float:
         chain_time.drain(self.ranks.deadline_s, "the calls before")

@@ -79,18 +79,20 @@ _PULLS = (*_PUSHES, no_remote_atomics("SGLang's pull", _READ))
 _PAST = partial(past, (_OWN_GPUS, _NVLINK))
 _RUNNER = "collbench.algorithms.sglang_library_runner"
 _ALGO = "SGLANG_CUSTOM_ALLREDUCE_ALGO"
+_ALONE = {"SGLANG_SKIP_P2P_CHECK": "1"}
+"""Its own check of peer access meets its server's world group, which is not there; the driver is asked instead."""
 
 ALGORITHMS = (
     library(
         "sglang_custom_all_reduce", "SGLang's one-shot push with a sentinel, two-shot above", _REFERENCE,
         (_OWN_GPUS, _NVLINK, _SIZE, *_COMMON, needs_compiler("SGLang")),
         Support.yes("on unless --disable-custom-all-reduce is given", _READ), pushed, family="sglang",
-        way=Way(f"{_RUNNER}:Gated"),
+        way=Way(f"{_RUNNER}:Gated", environment=_ALONE),
     ),
     *(
         library(
             f"sglang_forced_{name}", f"SGLang's class past its gate, {runner} forced", _REFERENCE, checks, _PAST,
-            traffic, family="sglang", way=Way(f"{_RUNNER}:{runner}"),
+            traffic, family="sglang", way=Way(f"{_RUNNER}:{runner}", environment=_ALONE),
         )
         for name, runner, checks, traffic in (
             ("one_shot_push", "OneShotPush", _PUSHES, pushed),
@@ -104,7 +106,7 @@ ALGORITHMS = (
         (sharing_unsaid("SGLang's class", _OLD), needs_ranks("SGLang's first version", (2, 4, 6, 8), _OLD),
          needs_bytes("SGLang's first version", _OLD_BYTES, 16, _OLD), *_COMMON,
          needs_package("sgl-kernel", "pip install sglang-kernel"), read_in("sglang", _GUARDED, _OLD)),
-        _PAST, pulled, family="sglang", way=Way(f"{_RUNNER}:Classic", environment={_ALGO: "1stage"}),
+        _PAST, pulled, family="sglang", way=Way(f"{_RUNNER}:Classic", environment={_ALGO: "1stage", **_ALONE}),
     ),
 )  # fmt: skip
 """Its custom all-reduces, as a server starts them and past their gates."""

@@ -4,12 +4,13 @@ Its second version returns a tensor of its own: outputs are what it returned las
 told of captures, so that its pulls read copies of their inputs in a graph as they do outside.
 """
 
-import contextlib
+import ctypes
+from functools import partial
 from typing import Any, ClassVar
 
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.library_build import Request, Step
-from collbench.algorithms.library_runner import LibraryRunner, said
+from collbench.algorithms.library_runner import LibraryRunner, asked, said
 from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
 
@@ -22,7 +23,8 @@ _V1 = "sglang.srt.distributed.device_communicators.custom_all_reduce"
 _OPS = "sglang.kernels.ops.communication.all_reduce"
 
 _V2_USES = (
-    Use(_V2, "CustomAllReduceV2.__init__", ("group", "device", "max_pull_blocks", "max_push_blocks"), 1),
+    Use(_V2, "CustomAllReduceV2.__init__",
+        ("group", "device", "max_push_size", "max_pull_blocks", "max_push_blocks"), 1),
     Use(_V2, "CustomAllReduceV2.should_custom_ar", (), 2),
     Use(_V2, "CustomAllReduceV2.custom_all_reduce", (), 2),
     Use(_V2, "CustomAllReduceV2.close", (), 1),
@@ -60,6 +62,7 @@ class Gated(LibraryRunner):
     algo: ClassVar[str] = ""
     """`AllReduceAlgo` that is forced, past the gate."""
     unsigned_zeros = True  # its pushes take +0 for "not yet written"
+    no_peers = ("memcpy_kernel",)  # stages its own message before a pull
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         super().__init__(ranks, call, slots)
@@ -76,11 +79,13 @@ class Gated(LibraryRunner):
         group, device = self.group, torch.device(self.ranks.device)
         if self.algo:
             with said("sglang", self._notes):
-                opened = module.can_use_custom_all_reduce_v2(group=group, device=device)
-            self._notes["gate"] = f"{'open' if opened else 'closed'}: {self._notes.pop('warned', '')}".rstrip(": ")
+                opened = asked(lambda: module.can_use_custom_all_reduce_v2(group=group, device=device))
+            self._notes["gate"] = f"{opened}: {self._notes.pop('warned', '')}".rstrip(": ")
             self._past_attribute(module, "can_use_custom_all_reduce_v2", lambda group, device: True)  # noqa: ARG005
         with said("sglang", self._notes):
-            self._communicator = module.CustomAllReduceV2(group=group, device=device, **self._grid(torch))
+            self._communicator = module.CustomAllReduceV2(
+                group=group, device=device, **self._grid(torch), **self._slot()
+            )
         self._close.callback(self._free)
         if self._communicator.disabled:
             raise NotImplementedError(f"SGLang keeps it off: {self._notes.get('warned', 'it said no reason')}")
@@ -96,6 +101,13 @@ class Gated(LibraryRunner):
             return {}
         room, sharing = self._room(torch)
         return {"max_pull_blocks": max(1, room), "max_push_blocks": max(1, room)} if sharing > 1 else {}
+
+    def _slot(self) -> dict[str, int]:
+        """Room for this message where a push is forced: its own table ends where it would choose something else."""
+        # a two-shot slot holds a rank's share twice, as it came and as a sum, in whole vectors
+        share = 2 * 16 * -(-self.call.bytes // (16 * self.call.world_size))
+        size = {"ONE_SHOT_PUSH": self.call.bytes, "TWO_SHOT_PUSH": share}.get(self.algo)
+        return {} if size is None else {"max_push_size": size}
 
     def _run(self, i: int) -> None:
         self._y[i] = self._communicator.custom_all_reduce(self._x[i])
@@ -151,17 +163,28 @@ class Classic(LibraryRunner):
 
         group, device = self.group, torch.device(self.ranks.device)
         name = "can_use_custom_all_reduce_with_nvlink"
-        with said("sglang", self._notes), contextlib.suppress(RuntimeError):
-            told = getattr(module, name)(
-                group=group, device=device, supported_world_size=[2, 4, 6, 8], cls_name="CustomAllreduce"
-            )
-            self._notes["gate"] = "closed" if told is None else "open"
-        self._notes["gate"] = f"{self._notes.get('gate', '')}: {self._notes.pop('warned', '')}".strip(": ")
+        gate = partial(
+            getattr(module, name), group=group, device=device, supported_world_size=[2, 4, 6, 8],
+            cls_name="CustomAllreduce",
+        )  # fmt: skip
+        with said("sglang", self._notes):
+            opened = asked(lambda: gate() is not None)
+        self._notes["gate"] = f"{opened}: {self._notes.pop('warned', '')}".rstrip(": ")
         self._past_attribute(module, name, lambda *_, **__: True)
         self._ops, self._communicator = ops, module.CustomAllreduce(group=group, device=device)
         self._close.callback(self._free)
         if self._communicator.disabled:
             raise NotImplementedError("SGLang keeps it off: its operators are not there")
+        self._clear_signals(module)
+
+    def _clear_signals(self, module: Any) -> None:  # noqa: ANN401 - a module
+        """Its class takes its signals as cudaMalloc gives them: what another cell left there would be counted on."""
+        if not self.on_gpu:
+            return
+        signals = ctypes.c_void_p(self._communicator.meta_ptrs[self.ranks.rank])
+        module.CudaRTLibrary().cudaMemset(signals, 0, self._ops.meta_size())
+        self._drain("clearing SGLang's signals")
+        self.ranks.barrier()
 
     def _run(self, i: int) -> None:
         import torch

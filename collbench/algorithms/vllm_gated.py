@@ -53,7 +53,7 @@ _RANKS = needs_ranks("vLLM's custom all-reduce", (2, 4, 6, 8), _GATE)
 
 def _size_gate(machine: Machine, call: Call) -> Support | None:
     most = min(_DEFAULT_SIZE, _SIZES.get(number(machine.arch), {}).get(call.world_size, _DEFAULT_SIZE))
-    return needs_bytes("vLLM's custom all-reduce", most, 16, _GATE)(machine, call)
+    return needs_bytes("vLLM's custom all-reduce", most - 16, 16, _GATE)(machine, call)  # it wants less than `most`
 
 
 _FORCED_CHECKS = (

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.library_build import Request, Step
-from collbench.algorithms.library_runner import LibraryRunner, said
+from collbench.algorithms.library_runner import LibraryRunner, asked, said
 from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
 
@@ -15,7 +15,7 @@ _MODULE, _OPS = "vllm.distributed.device_communicators.custom_all_reduce", "vllm
 _ALGO = "VLLM_CUSTOM_ALLREDUCE_ALGO"
 
 USES = (
-    Use(_MODULE, "CustomAllreduce.__init__", ("group", "device"), 1),
+    Use(_MODULE, "CustomAllreduce.__init__", ("group", "device", "symm_mem_enabled"), 1),
     Use(_MODULE, "CustomAllreduce.should_custom_ar", (), 2),
     Use(_MODULE, "CustomAllreduce.all_reduce", ("out", "registered"), 2),
     Use(_MODULE, "CustomAllreduce.register_graph_buffers", (), 1),
@@ -46,7 +46,7 @@ class Gated(LibraryRunner):
         self._ask(torch, module)
         if self.forced:
             self._force(module)
-        self._communicator = self._made(torch, module)
+        self._communicator = self._made(torch, module, symm_mem_enabled=not self.forced)
         self._close.callback(self._free)
         if self._communicator.disabled:
             raise NotImplementedError(f"vLLM keeps it off: {self._notes.get('warned', 'it said no reason')}")
@@ -58,15 +58,23 @@ class Gated(LibraryRunner):
         """What the gates would have said, for the record, where they are passed."""
         if not self.forced:
             return
-        told = self._made(torch, module)
-        verdict = "closed" if told.disabled else "open" if told.should_custom_ar(self._x[0]) else "refuses this size"
+        made: list[Any] = []
+
+        def gate() -> bool:
+            made.append(self._made(torch, module, symm_mem_enabled=True))
+            return not made[0].disabled and bool(made[0].should_custom_ar(self._x[0]))
+
+        verdict = asked(gate)
         self._notes["gate"] = f"{verdict}: {self._notes.pop('warned', '')}".rstrip(": ")
-        told.close()
+        for communicator in made:
+            communicator.close()
         self.ranks.barrier()
 
-    def _made(self, torch: Any, module: Any) -> Any:  # noqa: ANN401 - modules
+    def _made(self, torch: Any, module: Any, *, symm_mem_enabled: bool) -> Any:  # noqa: ANN401 - modules
+        """With `symm_mem_enabled` it has the size table of a server whose symmetric memory is on, the default."""
         with said(module.logger.name, self._notes):
-            return module.CustomAllreduce(group=self.group, device=torch.device(self.ranks.device))
+            device = torch.device(self.ranks.device)
+            return module.CustomAllreduce(group=self.group, device=device, symm_mem_enabled=symm_mem_enabled)
 
     def _force(self, module: Any) -> None:  # noqa: ANN401 - a module
         """NVLink everywhere and P2P, as far as this class is told; the kernel that runs is fixed by the environment."""

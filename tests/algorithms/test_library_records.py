@@ -130,7 +130,7 @@ def test_two_shot_fusion_wants_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("version", "answer"),
-    [("0.3.21", Answer.RUNS), ("0.3.20", Answer.RUNS), ("0.4.0", Answer.UNKNOWN), ("0.4.10", Answer.DOES_NOT_RUN)],
+    [("0.3.21", Answer.RUNS), ("0.4.3", Answer.RUNS), ("0.4.4", Answer.DOES_NOT_RUN), ("0.4.10", Answer.DOES_NOT_RUN)],
 )
 def test_operators_of_mscclpp_by_release(version: str, answer: Answer) -> None:
     machine = replace(NVLINK, software={**SOFTWARE, "sgl-kernel": version})

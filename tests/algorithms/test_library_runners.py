@@ -110,6 +110,38 @@ def test_two_shot_wants_more_tokens_than_ranks() -> None:
     assert rows_of_fusion(Call(16, 8), two_shot=True) == 0
 
 
+@pytest.mark.parametrize("world_size", [2, 4, 8])
+def test_every_size_is_cut_into_rows_that_the_fusion_launches(world_size: int) -> None:
+    """Rows of whole vectors, each for one cluster; the two-shot kernels want as many threads in a block as ranks."""
+    for size in (1 << power for power in range(6, 29)):
+        call = Call(size, world_size)
+        for two_shot in (False, True):
+            rows = rows_of_fusion(call, two_shot=two_shot)
+            if two_shot and size < 16 * world_size * 2 * world_size:
+                continue  # fewer tokens than ranks fit
+            assert rows > (world_size if two_shot else 0), size
+            hidden, rest = divmod(call.count, rows)
+            assert rest == 0
+            assert hidden % 8 == 0
+            assert hidden <= 8192
+            assert hidden // 8 >= (world_size if two_shot else 1)
+    assert rows_of_fusion(Call(7168 * 2000 * 2, 8), two_shot=False) == 1750
+
+
+def test_the_fusion_leaves_no_memory_behind(forked: Forked, tmp_path: Path) -> None:
+    """Its package keeps a workspace that was destroyed until it is told of the handles too."""
+
+    def body(ranks: PipeRanks) -> int:
+        meeting = _Meeting(ranks.rank, ranks.world_size, ranks.pipe, ranks.deadline_s, store=ranks.store)
+        judged(meeting, flashinfer.Fusion, Call(1024, 2))
+        from flashinfer.comm import trtllm_ar
+
+        return len(trtllm_ar.REFERENCES)
+
+    told = forked(2, body, deadline_s=60.0, store=str(tmp_path / "store"))
+    assert [(outcome.error, outcome.value) for outcome in told] == [("", 0)] * 2
+
+
 def test_kernels_that_launch_nothing_are_wrong(forked: Forked, tmp_path: Path) -> None:
     """FlashInfer's vLLM operators on three ranks that nobody told of NVLink: no time without a written output."""
     (told,) = run(forked, [flashinfer.VllmKernels], Call(1024, 3), tmp_path).values()
@@ -146,6 +178,23 @@ def test_closed_gates_are_refusals_and_are_passed(
         assert (problem, error) == ("", "")
         assert evidence["gate"].startswith("closed: ")
         assert "more than two PCIe-only GPUs" in evidence["gate"]
+
+
+def test_gates_that_raise_are_passed_too(forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a shared GPU they look for peers by device index: what they raise is told as what they say."""
+    monkeypatch.setenv("COLLBENCH_FAKE", "raises")
+    runners = [vllm.Forced, sglang.OneShotPush, sglang.Classic]
+    for name, told in run(forked, runners, Call(1024, 2), tmp_path).items():
+        for problem, evidence, error in told:
+            assert (problem, error) == ("", ""), name
+            assert evidence["gate"] == "raised AssertionError: Invalid peer device id", name
+
+
+def test_forced_pushes_have_room_for_their_message(forked: Forked, tmp_path: Path) -> None:
+    """The slots of SGLang's own table end where it would choose a pull."""
+    runners = [sglang.OneShotPush, sglang.TwoShotPush]
+    for name, told in run(forked, runners, Call(1 << 20, 3), tmp_path).items():
+        assert [(problem, error) for problem, _, error in told] == [("", "")] * 3, name
 
 
 @pytest.mark.parametrize(

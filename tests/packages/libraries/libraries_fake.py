@@ -1,7 +1,7 @@
 """What the stand-ins for FlashInfer, vLLM and SGLang share: sums over gloo, and faults by name.
 
-`COLLBENCH_FAKE` names a fault: `silent` (calls return and do nothing), `closed` (gates are closed), `old` (parameters
-have other names), `broken` (imports fail), `cuda` (built for another CUDA), `endless` (compiles without end),
+`COLLBENCH_FAKE` names a fault: `silent` (calls return and do nothing), `closed` (gates are closed), `raises` (gates look for
+peers that are not there), `old` (parameters have other names), `broken` (imports fail), `cuda` (built for another CUDA), `endless` (compiles without end),
 `rubbish` (prints what is no text), `dies` (ends the process at import).
 """
 
@@ -35,6 +35,13 @@ def compiled() -> None:
         with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as compiler:
             Path(os.environ["COLLBENCH_FAKE_PID"]).write_text(str(compiler.pid))
             time.sleep(600)
+
+
+def gate() -> bool:
+    """What a gate answers."""
+    if FAULT == "raises":
+        raise AssertionError("Invalid peer device id")
+    return FAULT != "closed"
 
 
 def summed(x: Any, group: Any = None) -> Any:

@@ -4,14 +4,19 @@ from typing import Any
 
 import libraries_fake
 
+from flashinfer.comm.trtllm_ar import REFERENCES
+
 
 class Workspace:
     def __init__(self, group: Any, world_size: int, room: int) -> None:
         self.group, self.world_size, self.room = group, world_size, room
         self.destroyed = False
+        self.ipc_handles: list[list[int]] = [[0] * world_size]
+        REFERENCES[id(self.ipc_handles)] = bytearray(room)
 
     def destroy(self) -> None:
         self.destroyed = True
+        del self.ipc_handles
 
 
 if libraries_fake.FAULT == "old":
@@ -40,6 +45,8 @@ def allreduce_fusion(
     assert not workspace.destroyed
     assert tokens * hidden <= workspace.room
     assert hidden % 8 == 0
+    assert hidden <= 8 * 8 * 1024, "a row is one cluster of at most 8 blocks of 1024 threads, 8 elements each"
+    assert output is not None, "without one the real function allocates"
     assert use_oneshot is not False or tokens > workspace.world_size
     if libraries_fake.FAULT == "silent":
         return output

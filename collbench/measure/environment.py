@@ -15,7 +15,9 @@ ALLOWED = frozenset({
     # settings of libraries by name: with the start of theirs come keys of servers
     "VLLM_CUSTOM_ALLREDUCE_ALGO", "VLLM_SKIP_P2P_CHECK", "SGLANG_CUSTOM_ALLREDUCE_ALGO",
     "SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB", "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PULL_SIZE_KB",
-    "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PUSH_SIZE_KB", "MAX_JOBS",
+    "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PUSH_SIZE_KB",
+    # where libraries compile: what compilers search, how many of them run, and where the result stays
+    "LIBRARY_PATH", "CPATH", "MAX_JOBS", "SGLANG_JIT_CACHE_DIR", "SGLANG_CACHE_DIR", "VLLM_CACHE_ROOT",
 })  # fmt: skip
 """Variables that pass by name."""
 

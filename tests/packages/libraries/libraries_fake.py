@@ -1,8 +1,8 @@
 """What the stand-ins for FlashInfer, vLLM and SGLang share: sums over gloo, and faults by name.
 
-`COLLBENCH_FAKE` names a fault: `silent` (calls return and do nothing), `closed` (gates are closed), `raises` (gates look for
-peers that are not there), `old` (parameters have other names), `broken` (imports fail), `cuda` (built for another CUDA), `endless` (compiles without end),
-`rubbish` (prints what is no text), `dies` (ends the process at import).
+`COLLBENCH_FAKE` names a fault: `silent` (calls return and do nothing), `closed` (gates are closed), `raises` (gates
+look for peers that are not there), `old` (parameters have other names), `broken` (imports fail), `cuda` (built for
+another CUDA), `endless` (compiles without end), `rubbish` (prints what is no text), `dies` (ends its process).
 """
 
 import os

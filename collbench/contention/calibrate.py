@@ -135,7 +135,7 @@ class _Problem:
         """What predictions take on such a machine and no observation moves."""
         shared = self.fabric is Fabric.SHARED_GPU
         words = ("shared_gpu.",) if shared else ("launch.", "sync.", "efficiency.", "window.", "reduce.", "nccl.")
-        kinds = {str(link.kind) for link in self.topology.links}
+        kinds = {word for x in self.topology.links for word in (str(x.kind), f"{x.kind}{x.generation}")}
         names = [name for name in self._single(*words) if name not in self.names]
         return [self._unfitted(name) for name in names if _of_these(name, kinds, self.ranks)]
 
@@ -276,14 +276,14 @@ def _central(function: Callable[[_Floats], _Floats], x: _Floats) -> _Floats:
 
 
 def _of_these(name: str, kinds: Collection[str], ranks: int) -> bool:
-    """Whether a prior counts on a machine with these kinds of links; a class of links counts as a kind that it has."""
+    """Whether a prior counts on a machine with these kinds of links, some with their generation behind them."""
     last = name.rpartition(".")[2]
     if name.startswith("shared_gpu.launch."):
         return name == launch_name(ranks)
     if name.startswith("efficiency.") and last[-1:].isdigit():
         return False  # of one class of links: the one without says as much
     if "nvlink" in last:
-        return "nvlink" in kinds
+        return (last if last[-1].isdigit() else "nvlink") in kinds
     if last == "pcie" or name.startswith("efficiency."):
         return "pcie" in kinds
     return True

@@ -6,13 +6,14 @@ launch, sync, path, port, queueing, efficiency, window, reduce, protocol (docs/m
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.prediction import TERMS, Bottleneck, Part, Prediction, Terms
-from collbench.contention.traffic import Move, Phase, Schedule
+from collbench.contention.traffic import Flow, Move, Phase, Schedule
 from collbench.contention.wires import STAGES, Cost, Stage, Wires, most_partners
 from collbench.results.records import Mode
-from collbench.topology.graph import Topology
+from collbench.topology.graph import LinkKind, Topology
 
 __all__ = ["NCCL_PROTOCOLS", "SELF_ANNOUNCING", "TERMS", "Bottleneck", "Model", "Prediction", "predict", "shared_gpu"]
 
@@ -34,6 +35,7 @@ class Model:
         self.parameters = parameters or priors()
         self.ranks = len(topology.gpus) if ranks is None else ranks
         self.wires = Wires(topology, self.parameters, self.ranks)
+        self.nvlink = max((link.generation for link in topology.links if link.kind is LinkKind.NVLINK), default=0)
 
     def predict(self, schedule: Schedule, mode: Mode = Mode.GRAPH, *, chained: bool = True) -> Prediction:
         """Time of one call: of a chain of calls, or `chained=False` of one alone.
@@ -43,7 +45,7 @@ class Model:
             InvalidError: more flows in one phase than the model takes.
         """
         found = Terms()
-        worst, unknown, moving = (0.0, Stage()), 0, 0.0
+        worst, unknown, moving, cost = (0.0, Stage()), 0, 0.0, Cost()
         for phase in schedule.phases:
             cost, largest = self.wires.cost(phase)
             moving += self._phase(found, schedule, phase, cost, largest)
@@ -51,7 +53,7 @@ class Model:
             shared = cost.stages[STAGES.index("shared")]
             worst = max(worst, (shared.us * largest, shared), key=lambda pair: pair[0])
         self._reduce(found, schedule, moving)
-        self._base(found, schedule)
+        self._base(found, schedule, cost.kind)
         self._launch(found, schedule, mode, chained=chained)
         stage = worst[1]
         notes = (
@@ -102,17 +104,31 @@ class Model:
             us = (stage.us - before.us) * largest
             found.add(term, us, us if stage.is_prior else 0.0)
             before = stage
-        wire = before.us * largest
-        found.add("protocol", wire * (schedule.wire_factor - 1), wire * (schedule.wire_factor - 1) * before.is_prior)
-        if wire:
-            found.vary(f"wire {before.basis}", wire * schedule.wire_factor, before.sd)
-        if schedule.protocol in NCCL_PROTOCOLS:
+        wire = self._wire(found, schedule, phase, cost, largest)
+        if schedule.protocol not in NCCL_PROTOCOLS and phase.syncs:
+            self._sync(found, schedule, phase, cost)
+        elif schedule.protocol in NCCL_PROTOCOLS:
             name = self._hop(schedule, phase, cost)
             hop = self.parameters[name]
             found.use("protocol", hop.value * phase.steps, name, hop)
-        elif phase.syncs:
-            self._sync(found, schedule, phase, cost)
-        return wire * schedule.wire_factor
+        return wire
+
+    def _wire(self, found: Terms, schedule: Schedule, phase: Phase, cost: Cost, largest: float) -> float:
+        """What a protocol's bytes take beyond the payload's, which the terms before have; gives the whole."""
+        stage = cost.stages[-1]
+        payload = stage.us * largest
+        wire = payload * schedule.wire_factor
+        name = f"nccl.gbps.{schedule.protocol}.nvlink{self.nvlink}"
+        limit = self.parameters.get(name) if cost.kind == "nvlink" else None
+        slow = _most_sent(phase.flows) / limit.value / 1e3 if limit else 0.0
+        if limit and slow > wire:
+            found.add("protocol", slow - payload, slow - payload if limit.is_prior else 0.0)
+            found.vary(name, slow, limit.sd)
+            return slow
+        found.add("protocol", wire - payload, (wire - payload) * stage.is_prior)
+        if wire:
+            found.vary(f"wire {stage.basis}", wire, stage.sd)
+        return wire
 
     def _sync(self, found: Terms, schedule: Schedule, phase: Phase, cost: Cost) -> None:
         known, times = self.parameters, phase.syncs
@@ -128,9 +144,10 @@ class Model:
         word = "tree" if phase.label in {"chain", "tree"} else "ring"
         return f"nccl.hop.{word}.{schedule.protocol}.{cost.kind}"
 
-    def _base(self, found: Terms, schedule: Schedule) -> None:
+    def _base(self, found: Terms, schedule: Schedule, kind: str) -> None:
+        names = (f"nccl.base.{schedule.protocol}.{kind}", f"nccl.base.{schedule.protocol}")
         if schedule.protocol in NCCL_PROTOCOLS and any(phase.flows for phase in schedule.phases):
-            name = f"nccl.base.{schedule.protocol}"
+            name = next(one for one in names if self.parameters.get(one) or one == names[-1])
             base = self.parameters[name]
             found.use("protocol", base.value, name, base)
 
@@ -169,12 +186,11 @@ def _shared_sync(found: Terms, known: Parameters, protocol: str, phase: Phase) -
         found.use("sync", fence[1].value * phase.syncs, *fence)
 
 
-def _most_sent(schedule: Schedule) -> float:
+def _most_sent(flows: Iterable[Flow]) -> float:
     """Bytes that the busiest rank sends."""
     sent = Counter[int]()
-    for phase in schedule.phases:
-        for flow in phase.flows:
-            sent[flow.src] += math.ceil(flow.bytes)
+    for flow in flows:
+        sent[flow.src] += math.ceil(flow.bytes)
     return max(sent.values(), default=0)
 
 
@@ -205,7 +221,8 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
             _shared_sync(found, known, schedule.protocol, phase)
     if nccl:
         use("protocol", f"nccl.base.{schedule.protocol}", 1)
-        use("protocol", f"shared_gpu.nccl.gbps.{schedule.protocol}", _most_sent(schedule) * schedule.wire_factor)
+        every = [flow for phase in schedule.phases for flow in phase.flows]
+        use("protocol", f"shared_gpu.nccl.gbps.{schedule.protocol}", _most_sent(every) * schedule.wire_factor)
     else:
         moved = sum(flow.bytes for phase in schedule.phases for flow in phase.flows) * schedule.wire_factor
         use("reduce", "shared_gpu.memory_gbps", moved)

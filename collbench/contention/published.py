@@ -1,4 +1,4 @@
-"""Tables of published measurements: their rows, the traffic behind each, and NCCL's own table of times."""
+"""Tables of published measurements: their rows, and the traffic behind each."""
 
 import csv
 import math
@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from collbench.contention.traffic import Move, Schedule, chain, one_stage, ring, two_stage
+from collbench.contention import nccl_tuner
+from collbench.contention.nccl_tuner import Tuner
+from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
 from collbench.errors import InvalidError, UsageError
 from collbench.results.records import Call, Mode
-from collbench.topology.graph import LinkKind, Topology
+from collbench.topology.graph import Topology
 
 __all__ = [
     "BANDWIDTH",
@@ -20,8 +22,6 @@ __all__ = [
     "Latency",
     "folder",
     "nccl_choice",
-    "nccl_table_us",
-    "port_gbps",
     "read",
     "schedule",
 ]
@@ -31,15 +31,6 @@ LATENCY, BANDWIDTH = "public_latency.csv", "public_bandwidth.csv"
 _MOST_ROWS = 100_000
 _MOST_US, _MOST_BYTES = 1e9, 1 << 40
 _LEAST_GBPS, _MOST_GBPS = 1e-3, 1e6  # what is outside is a mistake of unit
-_BASE = {"ring": {"LL": 6.6, "LL128": 14.0, "Simple": 8.4}, "tree": {"LL": 6.8, "LL128": 14.0, "Simple": 8.4}}
-_HOP = {
-    "pcie": {"ring": {"LL": 1.0, "LL128": 2.5, "Simple": 5.7}, "tree": {"LL": 1.0, "LL128": 1.9, "Simple": 4.0}},
-    "nvlink": {"ring": {"LL": 0.6, "LL128": 1.9, "Simple": 3.4}, "tree": {"LL": 0.6, "LL128": 1.25, "Simple": 4.0}},
-}
-_SHARE = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
-_TREE_SHARE = 0.92
-_WIRE = {"LL": 2.0, "LL128": 128 / 120, "Simple": 1.0}
-"""NCCL's constants in us and shares of the bandwidth: src/graph/tuning.cc, June 2026."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,47 +134,24 @@ def _bandwidth(row: Mapping[str, str]) -> Bandwidth:
     return Bandwidth(row["id"], row["system"], row["mechanism"], row["direction"], row["pattern"], total, solo)
 
 
-def port_gbps(topology: Topology) -> float:
-    """Payload of rank 0's own link."""
-    gpu = topology.gpus[0]
-    from collbench.contention.parameters import priors
-
-    known = [priors().capacity(link) for link in topology.links if link.src == gpu]
-    return max((one.value for one in known if one), default=1.0)
-
-
-def _kind(topology: Topology) -> str:
-    gpu = topology.gpus[0]
-    return "nvlink" if any(link.kind is LinkKind.NVLINK for link in topology.links if link.src == gpu) else "pcie"
-
-
-def nccl_table_us(topology: Topology, ranks: int, size: int, algorithm: str, protocol: str) -> float:
-    """NCCL's own estimate of an all-reduce on one node: base, hops, and bytes over a share of the bandwidth."""
-    kind = _kind(topology)
-    steps = 2 * (ranks - 1)
-    share = _SHARE[protocol] * (_TREE_SHARE if algorithm == "tree" else 1.0)
-    load = size * (steps / ranks if algorithm == "ring" else 2.0)
-    wire = load / (port_gbps(topology) * share) / 1e3
-    return _BASE[algorithm][protocol] + steps * _HOP[kind][algorithm][protocol] + wire
-
-
 _RANGE = re.compile(r"\b(LL128|LL|Simple) ?(?:<=|to |(\d+)([KM])-)(\d+)([KM])\b")
 _UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
-def nccl_choice(topology: Topology, row: Latency) -> tuple[str, str]:
-    """Algorithm and protocol of a row of NCCL: what its variant says, else what NCCL's own table finds fastest.
+def nccl_choice(tuner: Tuner, row: Latency) -> tuple[str, str]:
+    """Algorithm and protocol of a row of NCCL: what its variant says, else what NCCL itself would choose.
 
-    A variant may name protocols up to a size or between two (`LL to 576K`, `LL128 448K-3M`); beyond, the table counts.
+    A variant may name protocols up to a size or between two (`LL to 576K`, `LL128 448K-3M`), as tuner plugins do: they
+    take Simple beyond (rtx6kpro, optimization/nccl-tuning.md).
     """
     words = row.variant.replace("/", " ").replace(",", " ").replace("(", " ").replace(")", " ").split()
-    ranges = _RANGE.findall(row.variant)
+    ranges = [(p, _bytes(low, a), _bytes(high, b)) for p, low, a, high, b in _RANGE.findall(row.variant)]
     told = [p for p in ("LL", "Simple") if p in words and not ranges]
-    told += [p for p, low, a, high, b in ranges if _bytes(low, a) < row.bytes <= _bytes(high, b)]
-    protocols = told if len(told) == 1 else ["LL", "Simple", *(["LL128"] if _kind(topology) == "nvlink" else [])]
-    algorithms = [a for a in ("ring", "tree") if a in words] or ["ring", "tree"]
-    pairs = [(a, p) for a in algorithms for p in protocols]
-    return min(pairs, key=lambda pair: nccl_table_us(topology, row.ranks, row.bytes, *pair))
+    told += [p for p, low, high in ranges if low < row.bytes <= high]
+    if ranges and row.bytes > max(high for _, _, high in ranges):
+        told = ["Simple"]
+    algorithms = tuple(a for a in ("ring", "tree") if a in words)
+    return tuner.fastest(row.bytes, algorithms, tuple(told) if len(told) == 1 else ())
 
 
 def _bytes(number: str, unit: str) -> int:
@@ -201,9 +169,7 @@ def schedule(topology: Topology, row: Latency) -> Schedule | None:
     """Traffic of a row's algorithm; None where nobody knows what it sends."""
     call = Call(row.bytes, row.ranks)
     if row.algorithm == "nccl":
-        algorithm, protocol = nccl_choice(topology, row)
-        build = ring if algorithm == "ring" else chain
-        return build(call, wire_factor=_WIRE[protocol], protocol=protocol)
+        return nccl_tuner.schedule(call, *nccl_choice(Tuner.of(topology, row.ranks), row))
     barriers = 2 if "ca_1stage" in row.variant else 1
     known = {
         "oneshot-pull": lambda: one_stage(call, Move.PULL, syncs=barriers, protocol="flags"),

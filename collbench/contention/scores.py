@@ -25,7 +25,11 @@ _MOST_SPREAD, _HALVINGS = 4.0, 40
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Errors of one model on one split: median and 90 % quantile of |log(predicted / measured)|, its median, n."""
+    """Errors of one model on one split: median and 90 % quantile of |log(predicted / measured)|, its median, n.
+
+    `coverage` is the part of the rows inside their nominal 90 % intervals, `width` the median of half their width, a
+    logarithm as errors are.
+    """
 
     table: str
     split: str
@@ -37,6 +41,7 @@ class Score:
     n: int
     systems: int
     coverage: float | None = None
+    width: float | None = None
 
     def row(self) -> dict[str, Any]:
         """JSON form."""
@@ -50,12 +55,17 @@ def summed(
     model: str,
     errors: Sequence[float],
     systems: int,
-    coverage: float | None = None,
+    spreads: Sequence[float] = (),
 ) -> Score:
-    """Score of errors, logarithms of predicted over measured."""
+    """Score of errors, logarithms of predicted over measured; `spreads` is what each prediction says of itself."""
     size = np.abs(np.array(errors))
     median, p90 = (float(np.quantile(size, q)) for q in (0.5, 0.9))
-    return Score(table, split, regime, model, median, p90, statistics.median(errors), len(errors), systems, coverage)
+    coverage = width = None
+    if len(spreads):
+        half = Z90 * np.array(spreads)
+        coverage, width = float((size <= half).mean()), float(np.median(half))
+    bias = statistics.median(errors)
+    return Score(table, split, regime, model, median, p90, bias, len(errors), systems, coverage, width)
 
 
 def spread_between(systems: Sequence[Sequence[tuple[float, float, float]]], hold: float = 0.90) -> float:

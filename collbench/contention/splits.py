@@ -10,7 +10,7 @@ from collbench.contention.published import Bandwidth, Latency
 from collbench.errors import InvalidError
 from collbench.topology.toml_table import parse_toml
 
-__all__ = ["Split", "excluded", "is_calibration", "pattern", "size_split", "split_file"]
+__all__ = ["Split", "excluded", "is_calibration", "is_single", "pattern", "size_split", "split_file"]
 
 
 class Split(StrEnum):
@@ -42,6 +42,11 @@ def excluded(row: Latency) -> str:
     if row.confidence == "low":
         return "low confidence"
     return next((str(rule["reason"]) for rule in split_file()["excluded"] if _matches(rule, row)), "")
+
+
+def is_single(row: Latency) -> bool:
+    """Whether a row is of one call at a time, in no chain of them."""
+    return any(_matches(rule, row) for rule in split_file()["single"])
 
 
 def is_calibration(curve: "list[Latency]") -> bool:

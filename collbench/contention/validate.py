@@ -7,20 +7,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collbench.contention.bandwidths import bandwidth_scores
-from collbench.contention.curves import Fit, PredictedRow, assign
+from collbench.contention.curves import Fit, PredictedRow, assign, left_out_in_turn
 from collbench.contention.floor import floor
+from collbench.contention.nccl_tuner import Tuner
 from collbench.contention.predict import Model
 from collbench.contention.prediction import Prediction, own_spread
-from collbench.contention.published import Bandwidth, Latency, nccl_choice, nccl_table_us, schedule
-from collbench.contention.scores import Z90, Score, spread_between, summed
-from collbench.contention.splits import Split, excluded
+from collbench.contention.published import Bandwidth, Latency, nccl_choice, schedule
+from collbench.contention.scores import Score, spread_between, summed
+from collbench.contention.splits import Split, excluded, is_single
 from collbench.contention.traffic import Schedule
 from collbench.errors import InvalidError
 from collbench.results.records import Fabric, Mode
 from collbench.topology.classes import class_topology
 from collbench.topology.graph import LinkKind, Topology
 
-__all__ = ["PRIORS", "Outcome", "predicted", "validate"]
+__all__ = ["LEFT_OUT", "PRIORS", "Outcome", "predicted", "validate"]
+
+LEFT_OUT = "fitted curves, each row left out in turn"
+"""What was known: all of a system's fitted curves but the row itself. Those rows are in other splits too."""
 
 PRIORS = "model, priors"
 """Name of the model to which nothing was fitted."""
@@ -31,6 +35,7 @@ _REGIMES: Sequence[tuple[str, Callable[[int], bool]]] = (
     ("16 to 256 KiB", lambda size: 16 << 10 <= size <= 256 << 10),
     ("above 256 KiB", lambda size: size > 256 << 10),
 )
+_KINDS = (("one- and two-stage", False), ("NCCL", True))
 _SHOWN = 3  # reasons that an error names
 _ORDER = 3  # two algorithms make no order worth the name
 
@@ -57,7 +62,7 @@ def validate(latency: Sequence[Latency], bandwidth: Sequence[Bandwidth]) -> Outc
     left_out: Counter[str] = Counter()
     rows = predicted(latency, left_out)
     _tell(rows, assign(rows))
-    scores = [*_latency_scores(rows), *bandwidth_scores(bandwidth, left_out)]
+    scores = [*_latency_scores(rows), *_left_out_scores(rows), *bandwidth_scores(bandwidth, left_out)]
     if not scores:
         first = "; ".join(f"{count} rows: {reason}" for reason, count in left_out.most_common(_SHOWN))
         raise InvalidError(f"no row can be predicted: {first or 'the tables are empty'}")
@@ -79,7 +84,7 @@ def predicted(latency: Iterable[Latency], left_out: Counter[str]) -> list[Predic
         key = (row.wiring, row.generation, row.ranks)
         if key not in models:
             models[key] = Model(topology, ranks=row.ranks)
-        prior = models[key].predict(traffic, row.mode)
+        prior = models[key].predict(traffic, row.mode, chained=not is_single(row))
         found.append(PredictedRow(row, topology, prior, us=_baselines(row, topology, traffic, prior)))
     return found
 
@@ -89,7 +94,8 @@ def _baselines(row: Latency, topology: Topology, traffic: Schedule, prior: Predi
     least = floor(traffic, topology, Fabric.NVLINK if nvlink else Fabric.PCIE, row.mode, ranks=row.ranks).us
     found = {PRIORS: prior.total_us, "busiest link": least}
     if row.algorithm == "nccl":
-        found["NCCL's table"] = nccl_table_us(topology, row.ranks, row.bytes, *nccl_choice(topology, row))
+        tuner = Tuner.of(topology, row.ranks)
+        found["NCCL's table"] = tuner.estimate_us(row.bytes, *nccl_choice(tuner, row))
     return found
 
 
@@ -123,7 +129,7 @@ def _errors(rows: Sequence[PredictedRow]) -> dict[str, list[tuple[float, float, 
 def _latency_scores(rows: Sequence[PredictedRow]) -> list[Score]:
     found = []
     for split in Split:
-        for word, kind in (("one- and two-stage", False), ("NCCL", True)):
+        for word, kind in _KINDS:
             for regime, inside in _REGIMES:
                 some = [o for o in rows if o.split is split and o.is_nccl is kind and inside(o.row.bytes)]
                 names = list(dict.fromkeys(name for one in some for name in one.us))
@@ -135,9 +141,22 @@ def _latency_scores(rows: Sequence[PredictedRow]) -> list[Score]:
 def _score(table: str, split: Split, regime: str, name: str, rows: Sequence[PredictedRow]) -> Score:
     some = [one for one in rows if name in one.us]
     errors = [math.log(one.us[name] / one.row.time_us) for one in some]
-    inside = [abs(e) <= Z90 * one.sd[name] for e, one in zip(errors, some, strict=True) if name in one.sd]
-    coverage = sum(inside) / len(inside) if inside else None
-    return summed(table, str(split), regime, name, errors, len({one.row.system for one in some}), coverage)
+    spreads = [one.sd[name] for one in some if name in one.sd]
+    return summed(table, str(split), regime, name, errors, len({one.row.system for one in some}), spreads)
+
+
+def _left_out_scores(rows: Sequence[PredictedRow]) -> list[Score]:
+    """How fitted curves' intervals hold on all of their rows, each predicted from the others."""
+    told = left_out_in_turn(rows)
+    found = []
+    for word, kind in _KINDS:
+        some = [(one, us, sd) for one, us, sd in told if one.is_nccl is kind]
+        errors = [math.log(us / one.row.time_us) for one, us, _ in some]
+        systems = len({one.row.system for one, _, _ in some})
+        if some:
+            spreads = [sd for _, _, sd in some]
+            found.append(summed(f"latency, {word}", LEFT_OUT, "all", "model", errors, systems, spreads))
+    return found
 
 
 def _ranking(rows: Sequence[PredictedRow]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from collbench.contention.calibrate import Calibration, calibrate
+from collbench.contention.calibrate import Calibration, _of_these, calibrate
 from collbench.contention.observations import Bench, observations, shared_names, starting_point
 from collbench.contention.own_traffic import islands
 from collbench.contention.packet import Wire, finish_us
@@ -155,6 +155,15 @@ def test_no_probe_moves_what_no_probe_sees(found: Calibration) -> None:
         assert unseen[name].low < unseen[name].value == priors()[name].value < unseen[name].high
     assert not [name for name in unseen if "nvlink" in name or "shared_gpu" in name], "not on this machine"
     assert not unseen.keys() & {one.name for one in found.fitted}
+
+
+def test_limits_of_other_generations_of_nvlink_are_not_named() -> None:
+    """What LL moves over NVLink 4 counts on a machine that has it, and over no other."""
+    kinds = {"nvlink", "nvlink4", "pcie", "pcie5"}
+    assert _of_these("nccl.gbps.LL.nvlink4", kinds, 8)
+    assert not _of_these("nccl.gbps.LL.nvlink5", kinds, 8)
+    assert _of_these("nccl.hop.ring.LL.nvlink", kinds, 8)
+    assert not _of_these("nccl.hop.ring.LL.nvlink", {"pcie"}, 8)
 
 
 def test_limits_that_bind_alike_do_not_stop_the_fit() -> None:

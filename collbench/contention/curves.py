@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collbench.contention.prediction import DISCREPANCY, Part, Prediction
-from collbench.contention.published import Latency
+from collbench.contention.published import SYMMETRIC, Latency
 from collbench.contention.splits import Split, is_calibration, size_split
 from collbench.results.records import Mode
 from collbench.topology.graph import Topology
@@ -57,7 +57,7 @@ class PredictedRow:
     @property
     def is_nccl(self) -> bool:
         """Whether it is NCCL's."""
-        return self.row.algorithm == "nccl"
+        return self.row.algorithm in {"nccl", SYMMETRIC}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ __all__ = ["NCCL_PROTOCOLS", "SELF_ANNOUNCING", "TERMS", "Bottleneck", "Model", 
 SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes", "sentinel"})
 """Protocols whose data carry their own flags: no fence, and no flag that flies behind the data."""
 
-NCCL_PROTOCOLS = frozenset({"LL", "LL128", "Simple"})
-"""Protocols whose synchronisation is part of NCCL's base and hop."""
+NCCL_PROTOCOLS = frozenset({"LL", "LL128", "Simple", "SymmetricLL", "Symmetric"})
+"""Protocols whose synchronisation is part of NCCL's base and hop; the last two are of kernels on symmetric memory."""
 
 
 class Model:
@@ -107,7 +107,7 @@ class Model:
         wire = self._wire(found, schedule, phase, cost, largest)
         if schedule.protocol not in NCCL_PROTOCOLS and phase.syncs:
             self._sync(found, schedule, phase, cost)
-        elif schedule.protocol in NCCL_PROTOCOLS:
+        elif schedule.protocol in NCCL_PROTOCOLS and pipelined:
             name = self._hop(schedule, phase, cost)
             hop = self.parameters[name]
             found.use("protocol", hop.value * phase.steps, name, hop)
@@ -145,7 +145,8 @@ class Model:
         return f"nccl.hop.{word}.{schedule.protocol}.{cost.kind}"
 
     def _base(self, found: Terms, schedule: Schedule, kind: str) -> None:
-        names = (f"nccl.base.{schedule.protocol}.{kind}", f"nccl.base.{schedule.protocol}")
+        name = f"nccl.base.{schedule.protocol}"
+        names = (f"{name}.{kind}{self.nvlink}", f"{name}.{kind}", name)
         if schedule.protocol in NCCL_PROTOCOLS and any(phase.flows for phase in schedule.phases):
             name = next(one for one in names if self.parameters.get(one) or one == names[-1])
             base = self.parameters[name]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from collbench.contention import nccl_tuner
+from collbench.contention import nccl_symmetric, nccl_tuner
 from collbench.contention.nccl_tuner import Tuner
 from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
 from collbench.errors import InvalidError, UsageError
@@ -18,6 +18,7 @@ from collbench.topology.graph import Topology
 __all__ = [
     "BANDWIDTH",
     "LATENCY",
+    "SYMMETRIC",
     "Bandwidth",
     "Latency",
     "folder",
@@ -25,6 +26,9 @@ __all__ = [
     "read",
     "schedule",
 ]
+
+SYMMETRIC = "nccl-symm"
+"""Algorithm of rows of NCCL's kernels on symmetric memory."""
 
 LATENCY, BANDWIDTH = "public_latency.csv", "public_bandwidth.csv"
 
@@ -170,6 +174,9 @@ def schedule(topology: Topology, row: Latency) -> Schedule | None:
     call = Call(row.bytes, row.ranks)
     if row.algorithm == "nccl":
         return nccl_tuner.schedule(call, *nccl_choice(Tuner.of(topology, row.ranks), row))
+    if row.algorithm == SYMMETRIC:
+        picked = nccl_symmetric.pick(Tuner.of(topology, row.ranks), row.bytes)
+        return nccl_symmetric.schedule(call, picked[0]) if picked else None
     barriers = 2 if "ca_1stage" in row.variant else 1
     known = {
         "oneshot-pull": lambda: one_stage(call, Move.PULL, syncs=barriers, protocol="flags"),

@@ -1,16 +1,26 @@
 """The split of published rows into what is fitted and what is predicted: `split.toml`, fixed before fitting."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collbench.contention.published import Bandwidth, Latency
+from collbench.contention.published import SYMMETRIC, Bandwidth, Latency
 from collbench.errors import InvalidError
 from collbench.topology.toml_table import parse_toml
 
-__all__ = ["Split", "excluded", "is_calibration", "is_single", "pattern", "size_split", "split_file"]
+__all__ = [
+    "Split",
+    "excluded",
+    "is_calibration",
+    "is_single",
+    "on_symmetric_memory",
+    "pattern",
+    "size_split",
+    "split_file",
+]
 
 
 class Split(StrEnum):
@@ -47,6 +57,12 @@ def excluded(row: Latency) -> str:
 def is_single(row: Latency) -> bool:
     """Whether a row is of one call at a time, in no chain of them."""
     return any(_matches(rule, row) for rule in split_file()["single"])
+
+
+def on_symmetric_memory(row: Latency) -> Latency:
+    """The row, as one of NCCL's kernels on symmetric memory where its source shows that it is."""
+    symmetric = any(_matches(rule, row) for rule in split_file()["symmetric"])
+    return replace(row, algorithm=SYMMETRIC) if symmetric else row
 
 
 def is_calibration(curve: "list[Latency]") -> bool:

@@ -16,6 +16,7 @@ __all__ = [
     "Schedule",
     "binomial_tree",
     "chain",
+    "multicast",
     "one_stage",
     "recursive_doubling",
     "ring",
@@ -125,6 +126,19 @@ def chain(call: Call, wire_factor: float = 1.0, *, move: Move = Move.PUSH, proto
     down = tuple(Flow(r, r + 1, float(call.bytes), move) for r in range(n - 1))
     reduced = 2.0 * call.bytes if n > 1 else 0.0
     return Schedule((Phase(up + down, steps, max(steps, 1), "chain"),), reduced, wire_factor, protocol=protocol)
+
+
+def multicast(call: Call, *, protocol: str = "") -> Schedule:
+    """The switch sums for each rank a share of S/n and sends the sum to all: (1 + 1/n) S out of and into each port.
+
+    A rank sends its S for the switch to sum, and the sum of its share for the switch to copy; it receives the sum of
+    its share, and all S of the result. On one NVSwitch only ports can bind, so the flows are those of a ring with as
+    many bytes at each port.
+    """
+    n = call.world_size
+    part = call.bytes * (1 + 1 / n)
+    flows = tuple(Flow(r, (r + 1) % n, part) for r in range(n)) if n > 1 else ()
+    return Schedule((Phase(flows, label="multicast"),), protocol=protocol)
 
 
 def recursive_doubling(call: Call, move: Move = Move.PUSH, *, wire_factor: float = 1.0, protocol: str = "") -> Schedule:

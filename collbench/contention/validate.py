@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from collbench.contention.bandwidths import bandwidth_scores
 from collbench.contention.curves import Fit, PredictedRow, assign, left_out_in_turn
 from collbench.contention.floor import floor
+from collbench.contention.nccl_symmetric import pick
 from collbench.contention.nccl_tuner import Tuner
 from collbench.contention.predict import Model
 from collbench.contention.prediction import Prediction, own_spread
-from collbench.contention.published import Bandwidth, Latency, nccl_choice, schedule
+from collbench.contention.published import SYMMETRIC, Bandwidth, Latency, nccl_choice, schedule
 from collbench.contention.scores import Score, spread_between, summed
-from collbench.contention.splits import Split, excluded, is_single
+from collbench.contention.splits import Split, excluded, is_single, on_symmetric_memory
 from collbench.contention.traffic import Schedule
 from collbench.errors import InvalidError
 from collbench.results.records import Fabric, Mode
@@ -73,7 +74,7 @@ def predicted(latency: Iterable[Latency], left_out: Counter[str]) -> list[Predic
     """Rows with the prediction from priors and the baselines; counts what is left out."""
     models: dict[tuple[str, int, int], Model] = {}
     found = []
-    for row in latency:
+    for row in map(on_symmetric_memory, latency):
         reason = excluded(row)
         topology = None if reason else class_topology(row.wiring, row.generation, row.ranks)
         traffic = schedule(topology, row) if topology else None
@@ -96,6 +97,8 @@ def _baselines(row: Latency, topology: Topology, traffic: Schedule, prior: Predi
     if row.algorithm == "nccl":
         tuner = Tuner.of(topology, row.ranks)
         found["NCCL's table"] = tuner.estimate_us(row.bytes, *nccl_choice(tuner, row))
+    if row.algorithm == SYMMETRIC and (picked := pick(Tuner.of(topology, row.ranks), row.bytes)):
+        found["NCCL's table"] = picked[1]
     return found
 
 

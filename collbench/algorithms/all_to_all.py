@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 
 from collbench.algorithms.base import Algorithm
-from collbench.algorithms.cuda_support import refuse_elements, refuse_machine, version_text
+from collbench.algorithms.cuda_support import ranks_share_gpu, refuse_elements, refuse_machine, version_text
 from collbench.algorithms.gloo import cost_us as gloo_cost_us
 from collbench.algorithms.gloo import environment as gloo_environment
 from collbench.algorithms.host_exchange import refuse_all_to_all
-from collbench.algorithms.known_system import Check, nccl_sharing, needs_p2p, one_host, sharing_unsaid, verdict
+from collbench.algorithms.known_system import Check, nccl_sharing, needs_p2p, one_host, verdict
 from collbench.algorithms.nccl import DTYPES
 from collbench.algorithms.nccl import environment as nccl_environment
 from collbench.algorithms.shapes import rows_of
@@ -132,6 +132,15 @@ def _on_gloo(name: str, summary: str, runner: str, traffic: Callable[[Call, Topo
     )  # fmt: skip
 
 
+def _own_gpu_each(machine: Machine, call: Call) -> Support | None:
+    """NVSHMEM's teams: seen on one H200 under MPS with NVSHMEM of CUDA 13.0."""
+    del call
+    if not ranks_share_gpu(machine):
+        return None
+    reason = "NVSHMEM makes no teams where several ranks share a GPU: 'not supported with limited MPG ... runs'"
+    return Support.no(reason, "give each rank a GPU", _NVSHMEM)
+
+
 _GROUPED = Support.yes("runs on every fabric; in a CUDA graph too", _NCCL)
 
 ALGORITHMS = (
@@ -156,7 +165,7 @@ ALGORITHMS = (
     replace(
         _on_gpus(
             "torch_all_to_all_vdev", "torch's device-side all-to-all over NVSHMEM", "nvshmem_runner:AllToAllVdev",
-            (sharing_unsaid("NVSHMEM", _NVSHMEM), one_host, needs_p2p, _nvshmem), Support.yes("", _NVSHMEM), _flagged,
+            (_own_gpu_each, one_host, needs_p2p, _nvshmem), Support.yes("", _NVSHMEM), _flagged,
         ),
         reference="https://github.com/pytorch/pytorch", max_calls=8,
     ),

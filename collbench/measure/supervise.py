@@ -37,6 +37,9 @@ _OVERHEAD_SHARE = 0.6
 _SLACK = 1.25
 """An algorithm may take so much more than its share of the budget before its last cells wait for what is left over."""
 
+_GRACE_S = 2.0
+"""How far a cell may go beyond the budget before it is cut off."""
+
 _HEALTH_DEADLINE_S = 60.0
 _ORDER = (Status.OUT_OF_MEMORY, Status.CRASHED, Status.UNSUPPORTED, Status.HUNG)
 _FATAL = frozenset({Status.HUNG, Status.CRASHED, Status.OUT_OF_MEMORY})
@@ -142,17 +145,20 @@ class Supervisor:
         if refusal is not None:
             return Samples(cell.cell_id, launch, refusal[0], refusal[1], calls=cell.calls)
         opening_s = 0.0 if self._team.running else algorithm.opening_s
+        starting = True
         try:
             if not self._team.running:
                 self._start(algorithm, self._left_s())
-            answers = self._team.run(self._command(cell), self._options.timeout_s, opening_s)
+            starting = False
+            answers = self._team.run(self._command(cell), *self._limits(opening_s))
             samples = _combine(cell, launch, answers)
         except GroupFailure as failure:
             status, reason = Status(failure.kind), str(failure)
-            if status is Status.HUNG and not self._team.running and self._is_over():
+            if status is Status.HUNG and self._is_over():
                 # whoever resumes the run gives it its turn
-                status = Status.NOT_RUN
-                reason = f"the budget of {self._options.budget_s:.0f} s was used up while its workers started"
+                status, doing = Status.NOT_RUN, "its workers started" if starting else "it was opened and measured"
+                reason = f"the budget of {self._options.budget_s:.0f} s was used up while {doing}"
+                self._end_group()
             samples = Samples(cell.cell_id, launch, status, reason, calls=cell.calls)
         else:
             self._keep_evidence(cell, launch, answers)
@@ -176,6 +182,14 @@ class Supervisor:
 
     def _is_over(self) -> bool:
         return self._end is not None and time.monotonic() >= self._end
+
+    def _limits(self, opening_s: float) -> tuple[float, float]:
+        """Seconds for a cell and for its opening, within what is left of the budget."""
+        left = self._left_s()
+        if left is None:
+            return self._options.timeout_s, opening_s
+        cell_s = min(self._options.timeout_s, left + _GRACE_S)
+        return cell_s, min(opening_s, left + _GRACE_S - cell_s)
 
     def _left_s(self) -> float | None:
         """Seconds of the budget that are left, None without one."""
@@ -224,10 +238,13 @@ class Supervisor:
 
     def _after_failure(self) -> None:
         """End the group. A fault under MPS takes all clients of that GPU: start the daemon anew and see if it works."""
-        with contextlib.suppress(GroupFailure):
-            self._team.stop(kill=True)
+        self._end_group()
         if self._mps is not None:
             self._sick = self._mps.restart_and_check(self._health)
+
+    def _end_group(self) -> None:
+        with contextlib.suppress(GroupFailure):
+            self._team.stop(kill=True)
 
     def _health(self) -> str:
         """Run an empty piece of work in a fresh group; gives what went wrong, or nothing."""

@@ -48,6 +48,19 @@ def test_workers_that_never_come_up_take_no_more_than_the_budget(tmp_path: Path)
     assert found[0]["reason"] == "the budget of 3 s was used up while its workers started"
 
 
+def test_a_cell_that_does_not_end_takes_no_more_than_the_budget(tmp_path: Path) -> None:
+    """Its own deadline is half a minute, and that of a library's opening minutes; what is left of a budget is less."""
+    begin = time.monotonic()
+    words = ("--algorithms", "faulty_hung,host_ring", "-b", "64", "--calls", "1", "--no-probe", "--budget", "5s")
+    found = sweep(tmp_path / "run", *words, "--timeout", "30s")
+    assert time.monotonic() - begin < 20
+    told = {row["algorithm"]: (row["status"], row["reason"]) for row in found}
+    assert told == {
+        "host_ring": ("ok", ""),
+        "faulty_hung": ("not_run", "the budget of 5 s was used up while it was opened and measured"),
+    }
+
+
 def test_launches_that_a_budget_cut_off_do_not_hide_the_others() -> None:
     cell = Cell("a", Call(64, 2), Mode.EAGER, 1)
     run = Run("r", "", (), "", Fabric.HOST, 2, 2, (cell,))

@@ -77,6 +77,7 @@ HEAD = (
 def compare(args: argparse.Namespace, name: str, seed: int, out: Path) -> Comparison:
     """Run the gate once; its table and its progress go where ours go."""
     _, options, quantile = GPU if args.share_gpu else CPU
+    options = (*options, "--allow-busy") if args.allow_busy else options
     packages = (str(ROOT), str(ROOT / "tests" / "packages" / "slowed"), os.environ.get("PYTHONPATH", ""))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, packages)), "OMP_NUM_THREADS": "1"}
     command = [
@@ -97,6 +98,7 @@ def main() -> int:
     parser.add_argument("--same", type=int, default=1, metavar="N", help="self-comparisons; default 1")
     parser.add_argument("--slowed", type=int, default=1, metavar="N", help="comparisons with a slowed side; default 1")
     parser.add_argument("--share-gpu", action="store_true", help="8 ranks on one GPU instead of 2 CPU ranks")
+    parser.add_argument("--allow-busy", action="store_true", help="although other processes use the GPU")
     parser.add_argument("--blocks", default="8,12,16", metavar="LIST", help="looks of the gate; default 8,12,16")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="default reports/gate-demo-DATE-TIME")
     args = parser.parse_args()

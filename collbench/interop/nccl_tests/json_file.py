@@ -1,6 +1,6 @@
-"""The file that `-J` writes (nccl-tests, versions 2 to 4 of its format) and the records of rccl-tests' `-Z json`.
+"""The file that `-J` writes (nccl-tests; versions 1 to 4 of its format) and the records of rccl-tests' `-Z json`.
 
-The file of `-J` holds the whole environment of rank 0; nothing of that is read here, so nothing of it is kept. It is
+The file of `-J` holds the whole environment of rank 0, which `without_environment` takes out before. It is
 written piece by piece: of a run that died, the rows that were finished are read. `inf` in it is no JSON, and is taken
 for no value.
 """
@@ -27,7 +27,7 @@ from collbench.interop.nccl_tests.table import (
 )
 from collbench.interop.nccl_tests.words import given, program_in, settings_from
 
-__all__ = ["looks_like_json", "read_json"]
+__all__ = ["cut_short", "looks_like_json", "read_json"]
 
 _BARE = re.compile(r"(?<=[:,\[])\s*[+-]?(?:inf|nan)(?:inity)?\s*(?=[,\]}])", re.IGNORECASE)
 _START = re.compile(r"\s*(?:\{\s*\"|\[\s*\{)")
@@ -79,6 +79,9 @@ def _loaded(text: str) -> tuple[Any, bool]:
         if whole is not None:
             return whole, True
         at = getattr(error, "pos", 0)
+        if '"results"' not in text and not text.rstrip().endswith("}"):
+            raise OutputError("JSON that ends before its results: the run was stopped or died before its first row, or "
+                              "the file was cut") from None  # fmt: skip
         around = _printable(text[max(0, at - 40) : at + 20])
         raise OutputError(f"damaged JSON at character {at}, near {around!r}: {str(error)[:80]}") from None
 
@@ -111,7 +114,7 @@ def _invocation(data: _Object, cut: bool) -> Invocation:  # noqa: FBT001 - said 
         except ValueError as error:
             problems.append(f"results[{index}] {_quoted(one)}: {error}")
     if cut:
-        problems.append(f"the file ends within its results, behind {len(rows)} rows: the run was stopped or died")
+        problems.append(cut_short(len(rows)))
     words = [str(word) for word in _list(data.get("args"))]
     config = _mapping(data.get("config"))
     bounds = _mapping(data.get("out_of_bounds")).get("count")
@@ -121,6 +124,11 @@ def _invocation(data: _Object, cut: bool) -> Invocation:  # noqa: FBT001 - said 
         nccl_version(_whole(data.get("nccl_version"), 0)), bounds if isinstance(bounds, int) else None,
         bool(data.get("end_time")) and not cut, "", tuple(errors[:_MOST_PROBLEMS]), tuple(problems[:_MOST_PROBLEMS]),
     ))  # fmt: skip
+
+
+def cut_short(rows: int) -> str:
+    """The problem of a file whose end is missing."""
+    return f"the file ends within its results, behind {rows} rows: the run was stopped or died"
 
 
 def _program(words: Sequence[str], results: Sequence[Any]) -> str:

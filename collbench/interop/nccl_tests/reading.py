@@ -7,6 +7,7 @@ from pathlib import Path
 
 from collbench.errors import UsageError
 from collbench.interop.nccl_tests.builder import completed
+from collbench.interop.nccl_tests.environment import without_environment
 from collbench.interop.nccl_tests.json_file import looks_like_json, read_json
 from collbench.interop.nccl_tests.table import Invocation, OutputError
 from collbench.interop.nccl_tests.text import read_text
@@ -25,11 +26,14 @@ _IN_NAMES = {
 def parse(text: str) -> list[Invocation]:
     """Every run in a printed output or a JSON file, in order; at least one of them has rows.
 
+    Nothing of the environment that `-J` writes is read or quoted.
+
     Raises:
         OutputError: nothing of nccl-tests is in it, or not one row can be read: the line is quoted.
     """
     if not text.strip("\ufeff\x00 \t\r\n"):
         raise OutputError("empty: expected what a program of nccl-tests printed, or the file of -J")
+    text = without_environment(text)
     return read_json(text) if looks_like_json(text) else read_text(text)
 
 

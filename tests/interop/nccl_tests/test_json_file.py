@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from collbench.errors import InvalidError
 from collbench.interop.nccl_tests.cells import measured
+from collbench.interop.nccl_tests.environment import without_environment
 from collbench.interop.nccl_tests.printing import as_json
 from collbench.interop.nccl_tests.reading import parse
 from collbench.interop.nccl_tests.table import OutputError
@@ -41,6 +42,37 @@ def test_nothing_of_the_environment_is_kept() -> None:
     assert "hunter2" not in shown
     assert "secret" not in shown
     assert "/srv/me" not in shown
+
+
+LISTED = '"env":["A=],\\"x\\":1","API=hunter2: No such file or directory'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"version":2,"args":["x"],' + LISTED,
+        '{"version":2,"args":["x"],' + LISTED + '"],"nccl_v',
+        '{"version":2,"args":["x"],' + LISTED + '"],"nccl_version":23007}',
+        '{"version":2,"args":["x"],' + LISTED + '"]}',
+        '{"version":2,"args":["x"],' + LISTED + '", hunter2, "],"results":[7]}',
+        '[1,0]<stdout>: {"version":2,' + LISTED + '"],"nccl_version":23007}',
+        '{"version": 2,\n' + LISTED.replace(",", ",\n") + '"\n],\n"results": 3}',
+    ],
+)
+def test_no_error_quotes_the_environment(text: str) -> None:
+    """Whatever is wrong with the file, and wherever it ends."""
+    with pytest.raises(OutputError) as caught:
+        parse(text)
+    assert "hunter2" not in str(caught.value)
+    assert "A=" not in str(caught.value)
+
+
+def test_damage_within_the_environment_costs_no_row() -> None:
+    """Names of bytes that are no JSON stand there; lines and characters keep their numbers."""
+    text = json_text().replace("hunter2", "hunter\\2\x01")
+    assert [row.bytes for row in parse(text)[0].rows] == list(TIMES_US)
+    assert len(without_environment(text)) == len(text)
+    assert without_environment("x\n" + text).count("\n") == 1
 
 
 def test_values_that_are_no_json() -> None:
@@ -74,6 +106,7 @@ def test_blocking_without_a_command_line() -> None:
         ('{"results": [1, null]}', "results[0] 1: expected an object"),
         ('{"results": [{"size": 8, "count": 2, "out_of_place": {"time": "nan"}}]}', "time is 'nan'"),
         ('{"results": 3', "damaged JSON"),
+        ('{"version": 2, "args": [', "ends before its results"),
         ('{"a": ' + "[" * 100_000, "nested too deep"),
         ('[{"a": 1}]', "expected size, time, algBw and busBw"),
     ],

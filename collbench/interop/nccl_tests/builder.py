@@ -32,7 +32,10 @@ _VERSION = re.compile(r"(?:nccl-tests version\s+|rccl-tests: Version\s+)(\S{1,40
 _LIBRARY = re.compile(r"\b(?:NCCL|RCCL) version\s*:?\s*(\d{1,3}\.\d{1,3}\.\d{1,3})")
 _STARTING = re.compile(r"Collective test starting:\s*(\S{1,80})")
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,18})")
-_BLOCKING = re.compile(r"Blocking Enabled: wait (?:(and barrier )?after each (inner|outer))")
+_BLOCKING = re.compile(
+    r"Blocking Enabled: wait (?:for completion )?(?P<barrier>and barrier )?after each (?P<what>inner|outer|collective)"
+)
+"""Releases up to 2.19.1 say `for completion` and `collective`, later ones `inner` (-m) or `outer` iteration."""
 _MARKER = re.compile(r"nThread|nccl-tests version|Collective test starting")
 _OWN = re.compile(f"{_MARKER.pattern}|Rank|Using devices|Out of bounds|Avg bus|concluded|Enabled|Report|error:")
 """Words without which a comment is not nccl-tests' own: most lines of a log are told by them at once."""
@@ -129,7 +132,9 @@ class Builder:
             if match[8] and match[8] != "0":
                 self._settings = replace(self._settings, others=(*self._settings.others, f"u{match[8]}"))
         elif match := _BLOCKING.search(body):
-            self._settings = replace(self._settings, blocking=3 if match[2] == "outer" else 1 if match[1] else 2)
+            self._settings = replace(
+                self._settings, blocking=3 if match["what"] == "outer" else 1 if match["barrier"] else 2
+            )
         elif "Per-Iteration Report" in body:
             self._settings = replace(self._settings, per_iteration=True)
         else:

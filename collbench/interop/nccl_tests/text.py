@@ -36,7 +36,7 @@ _CLOCK = ("time", "cputime")
 _FIRST = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 """Names of the first releases, whose times are milliseconds and whose other lines have no `#`."""
 
-_BARE = re.compile(r"\s*(?:nThread\s|Out of bounds values\s*:|Avg bus bandwidth\s*:)")
+_BARE = re.compile(r"\s*(?:nThread\s|Blocking Enabled:|Out of bounds values\s*:|Avg bus bandwidth\s*:)")
 _NAMED = {"size", "count", "type"}
 
 

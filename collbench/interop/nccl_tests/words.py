@@ -36,7 +36,7 @@ class Abilities:
 
 
 def abilities_of(usage: str, *, mpi: bool = False) -> Abilities:
-    """Read the text that `--help` prints. `-J` came with 2.17 (2025), `-I` and `-z 3` with 2.19.2 (2026)."""
+    """Read the text that `--help` prints: `-J` came with 2.17 (2025), `-I` in 2.19.1, later `-z 3` and `-K` (2026)."""
     blocking = re.search(r"-z,\s*--blocking\s*<([^>\n]{0,200})>", usage)
     return Abilities(
         json=bool(re.search(r"-J,\s*--", usage)), per_iteration=bool(re.search(r"-I,\s*--", usage)),

@@ -138,6 +138,9 @@ def test_options_that_only_the_command_line_tells() -> None:
         ("# Blocking Enabled: wait and barrier after each inner iteration (-m) ", 1),
         ("# Blocking Enabled: wait after each inner iteration (-m), no barrier ", 2),
         ("# Blocking Enabled: wait and barrier after each outer iteration (-n); time excludes barrier ", 3),
+        ("# Blocking Enabled: wait for completion and barrier after each collective ", 1),
+        ("# Blocking Enabled: wait for completion after each collective (no barrier) ", 2),
+        ("Blocking Enabled: wait for completion and barrier after each collective ", 1),
     ],
 )
 def test_waiting_is_told(line: str, blocking: int) -> None:

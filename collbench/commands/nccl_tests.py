@@ -138,6 +138,9 @@ def _keep(args: argparse.Namespace, found: "list[Invocation]") -> None:
     machine = there(found, kept.world_size, args.topology, fabric_named(args.fabric))
     name = "-" if args.parse == "-" else Path(args.parse).name
     folder = record(Path(args.out), kept, machine, ("collbench", "nccl-tests", "--parse", name))
+    if "gpus_listed" in machine.facts:
+        _say(f"the output lists {machine.facts['gpus_listed']} GPUs: the others are taken for GPUs like them; "
+             "--topology says what the machine is")  # fmt: skip
     for text in kept.left_out:
         _say(f"left out: {text}")
     _say(f"run: {folder.path}", plain=True)

@@ -1,8 +1,10 @@
 """`collbench nccl-tests`: measuring with a stand-in for the program, reading pasted outputs, and every way to fail."""
 
+import html
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,10 +20,11 @@ from collbench.report import build
 from collbench.results.records import Status
 from collbench.results.store import RunFolder
 from tests.interop.nccl_tests.double import MIDDLE, OLD, calls, install
-from tests.interop.nccl_tests.layouts import CONFIG, FOOTER, PLAIN, RANKS, VERSIONED, json_text, table
+from tests.interop.nccl_tests.layouts import CONFIG, FOOTER, PLAIN, RANKS, VERSIONED, json_cut, json_text, table
 
 Out = pytest.CaptureFixture[str]
 HALF = PLAIN[: PLAIN.index("     1048576")]
+VERSIONED_HALF = VERSIONED[: VERSIONED.index("     1048576")]
 SIZES = ["-b", "1K", "-e", "1M", "-f", "32", "--nproc", "8", "--fabric", "pcie"]
 
 
@@ -59,7 +62,10 @@ def test_a_run_folder_like_any_other(capsys: Out) -> None:
     assert folder.run.finished
     assert folder.run.machine["software"]["nccl"] == "2.30.7"
     assert {text["proto"] for text in folder.evidence().values()} == {"LL"}
-    assert "nccl_tests 2.30.7 events z3" in build(Path("run"))
+    page = build(Path("run"))
+    assert "nccl_tests 2.30.7 events z3" in page
+    assert "times per call as nccl-tests gives them" in page
+    assert "slowest rank's time" not in html.unescape(page)
     assert all(cell.medians_us for cell in side_of_run("run").cells.values())
     kept = b"".join(path.read_bytes() for path in Path("run").iterdir())
     assert b"hunter2" not in kept
@@ -93,6 +99,113 @@ def test_a_hang_costs_its_size_and_those_behind(capsys: Out) -> None:
     ]  # fmt: skip
     assert [status for launch, _, status in statuses() if launch == 2] == [Status.OK] * 3
     assert "did not end within 1 s" in capsys.readouterr().out
+
+
+def test_a_hang_is_blamed_on_the_size_that_hung() -> None:
+    """Of what the file has not yet, the printed mean is kept as a cell of its own; the hang is behind it."""
+    install(Path("bin"), [{"json": json_cut(1), "out": HALF, "sleep": 600}])
+    assert measure("--timeout", "1s") == 0
+    assert statuses() == [(0, 1024, Status.OK), (0, 32768, Status.OK), (0, 1048576, Status.HUNG)]
+    cells = [cell for cell in RunFolder.open("run").run.cells if cell.place == "out"]
+    assert [(cell.calls, cell.variant.split()[1]) for cell in cells] == [(1, "events"), (1, "avg"), (1, "events")]
+
+
+def test_later_launches_have_their_iterations_kept() -> None:
+    """Though the first one lost those of its second size, or all of them."""
+    whole = {"json": json_text(), "out": VERSIONED}
+    for number, text in enumerate((json_cut(1), "")):
+        install(Path(f"bin{number}"), [{"json": text, "out": VERSIONED_HALF, "code": 134}, whole])
+        assert main(["nccl-tests", "--binary", f"bin{number}", *SIZES, "--out", f"run{number}", "--launches", "2"]) == 0
+        folder = RunFolder.open(f"run{number}")
+        assert folder.problems() == []
+        kept = {cell.cell_id for cell in folder.run.cells if "events" in cell.variant}
+        second = [one for one in folder.samples() if one.launch == 1 and one.cell_id in kept]
+        assert [one.status for one in second] == [Status.OK] * 6
+        lost = [one.reason for one in folder.samples() if one.launch == 0 and "it ran, 20.2 us" in one.reason]
+        assert len(lost) == 1
+
+
+def test_later_launches_say_what_they_lost() -> None:
+    """A mean has no cell there: it stands in the reason; wrong elements stay wrong."""
+    row = next(line for line in VERSIONED.splitlines() if line.startswith("       32768"))
+    wrong = VERSIONED_HALF.replace(row, row[:-1] + "7")
+    install(Path("bin"), [{"json": json_text(), "out": VERSIONED}, {"json": json_cut(1), "out": wrong, "code": 134}])
+    assert measure("--launches", "2") == 0
+    found = {one.cell_id: one for one in RunFolder.open("run").samples() if one.launch == 1}
+    assert [(one.status, one.reason[:12]) for one in found.values()] == [
+        (Status.OK, ""), (Status.OK, ""), (Status.NOT_RUN, "it ran, 20.2"), (Status.WRONG, "7 wrong elem"),
+        (Status.CRASHED, "all_reduce_p"), (Status.CRASHED, "all_reduce_p"),
+    ]  # fmt: skip
+
+
+def test_a_place_that_failed_is_the_one_that_is_blamed() -> None:
+    """The file has the out-of-place half of that row."""
+    text = json_text()
+    data = json.loads(text)
+    data["results"] = data["results"][:2]
+    del data["results"][1]["in_place"], data["results"][1]["in_place_per_iter"]
+    install(Path("bin"), [{"json": json.dumps(data), "err": "Test NCCL failure x.cu:1 'y'\n", "code": 3}])
+    assert measure() == 0
+    folder = RunFolder.open("run")
+    cells = {cell.cell_id: cell for cell in folder.run.cells}
+    assert [(cells[one.cell_id].call.bytes, cells[one.cell_id].place, one.status) for one in folder.samples()][2:] == [
+        (32768, "out", Status.OK), (32768, "in", Status.CRASHED), (1048576, "out", Status.NOT_RUN),
+        (1048576, "in", Status.NOT_RUN),
+    ]  # fmt: skip
+
+
+def test_a_row_that_cannot_be_read_is_not_the_one_that_hung() -> None:
+    broken = re.sub(r"\n +32768 .*", "\n       32768          8192     float     sum      -1    X", HALF)
+    second = "\n".join(line for line in PLAIN.splitlines() if line.startswith("     1048576"))
+    install(Path("bin"), [{"out": PLAIN}, {"out": broken + second + "\n", "sleep": 600}], usage=OLD)
+    assert measure("--launches", "2", "--timeout", "1s") == 0
+    assert [one for one in statuses() if one[0] == 1] == [
+        (1, 1024, Status.OK), (1, 1048576, Status.OK), (1, 32768, Status.NOT_RUN),
+    ]  # fmt: skip
+
+
+def test_the_release_of_nccl_tests_is_kept() -> None:
+    install(Path("bin"), [{"json": json_text(), "out": VERSIONED}])
+    assert measure() == 0
+    folder = RunFolder.open("run")
+    assert folder.run.machine["software"]["nccl-tests"] == "2.19.6"
+    assert {text["nccl-tests"] for text in folder.evidence().values()} == {"2.19.6"}
+
+
+def test_a_file_of_one_process_is_the_machine_that_the_text_lists(capsys: Out) -> None:
+    """-J lists the first GPU of each process: that is not a machine with one."""
+    hard = []
+    for name, text in {"x.json": json_text(), "x.txt": VERSIONED}.items():
+        Path(name).write_text(text)
+        assert main(["nccl-tests", "--parse", name, "--out", f"run-{name}", "--fabric", "pcie"]) == 0
+        assert ("lists 1 of 8 GPUs" in capsys.readouterr().err) is (name == "x.json")
+        machine = RunFolder.open(f"run-{name}").run.machine
+        assert [node["model"] for node in machine["topology"]["nodes"]] == ["NVIDIA Invented GPU"] * RANKS
+        assert sum("busid" in node for node in machine["topology"]["nodes"]) == (1 if name == "x.json" else RANKS)
+        hard.append(machine["fingerprint"]["hard"])
+    assert hard[0] == hard[1]
+
+
+def test_sizes_behind_the_dashes_count() -> None:
+    """They win in the program, so they are the ones that a hang is laid to."""
+    install(Path("bin"), [{"out": HALF, "sleep": 600}], usage=OLD)
+    words = [
+        "-b",
+        "8",
+        "--nproc",
+        "8",
+        "--fabric",
+        "pcie",
+        "--timeout",
+        "1s",
+        "--",
+        "-b",
+        "1K",
+        "--maxbytes=1M",
+        "-f32",
+    ]
+    assert main(["nccl-tests", "--binary", "bin", "--out", "run", *words]) == 0
+    assert statuses() == [(0, 1024, Status.OK), (0, 32768, Status.OK), (0, 1048576, Status.HUNG)]
 
 
 def test_a_crash_before_the_first_row_of_the_first_launch(capsys: Out) -> None:
@@ -184,6 +297,8 @@ def test_the_dry_run_is_the_command_line(capsys: Out) -> None:
         (["--fabric", "wool"], "--fabric wool"),
         (["--topology", "x"], "--topology"),
         (["--", "-J", "x"], "-J behind --"),
+        (["-b", "0"], "at least 1"),
+        (["--", "-b0"], "at least 1"),
         (["all_reduce"], "follow behind --"),
         (["--binary", "nowhere"], "no such file"),
     ],

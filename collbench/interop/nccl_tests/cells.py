@@ -13,7 +13,10 @@ from collbench.interop.nccl_tests.table import DTYPES, PROGRAMS, Figures, Invoca
 from collbench.results.records import Call, Cell, Mode, Samples, Status
 from collbench.units import MAX_BYTES
 
-__all__ = ["ALGORITHM", "BUFFERS", "Measured", "evidence_of", "measured", "samples_of", "variant", "with_said"]
+__all__ = [
+    "ALGORITHM", "BUFFERS", "Measured", "as_iterations", "by_iterations", "evidence_of", "measured", "samples_of",
+    "variant", "with_said",
+]  # fmt: skip
 
 ALGORITHM = "nccl_tests"
 """Name of the algorithm: NCCL, as it chooses, called by nccl-tests."""
@@ -21,6 +24,7 @@ ALGORITHM = "nccl_tests"
 BUFFERS = ""
 """Neither warm nor cold is known: calls step through buffers as large as the largest size of the sweep."""
 
+_EVENTS = "events"
 _MOST_CALLS = 1_000_000
 
 
@@ -90,6 +94,17 @@ def samples_of(one: Invocation, launch: int) -> tuple[dict[str, Cell], list[Samp
     return cells, found, left_out
 
 
+def by_iterations(cell: Cell) -> bool:
+    """Whether samples of this cell are iterations (-I), not means."""
+    return _EVENTS in cell.variant.split()
+
+
+def as_iterations(mean: Cell, average: str) -> Cell:
+    """The cell of the iterations whose mean this is; `average` is the word for it in the variant."""
+    words = " ".join(_EVENTS if word == average else word for word in mean.variant.split())
+    return replace(mean, variant=words, calls=1)
+
+
 def _check(one: Invocation) -> None:
     if one.settings.cputime:
         raise InvalidError("the table of -C 1 holds the processor's time of launching, not the collective's: measure "
@@ -120,7 +135,7 @@ def variant(settings: Settings, *, nccl: str, root: int, iterations: bool, check
     means, taken so over the ranks (-a). `unverified`: nobody compared the results.
     """
     words = [
-        nccl, "events" if iterations else settings.average, f"z{settings.blocking}" if settings.blocking else "",
+        nccl, _EVENTS if iterations else settings.average, f"z{settings.blocking}" if settings.blocking else "",
         f"m{settings.aggregated}" if settings.aggregated > 1 else "", *settings.others,
         f"root{root}" if root >= 0 else "", "" if checked else "unverified",
     ]  # fmt: skip

@@ -2,12 +2,14 @@
 
 import argparse
 import os
+import re
 import shlex
 
 from collbench.errors import UsageError
 from collbench.interop.nccl_tests.binary import Binary
 from collbench.interop.nccl_tests.running import Request
 from collbench.interop.nccl_tests.table import PROGRAMS
+from collbench.interop.nccl_tests.words import given
 from collbench.measure.placement import gpu_count
 from collbench.results.records import Collective
 from collbench.units import parse_bytes
@@ -39,14 +41,11 @@ def request_of(args: argparse.Namespace, program: str, rank: int | None) -> Requ
     Raises:
         UsageError: an option's value is off.
     """
-    first = parse_bytes(args.first) if args.first else 1024
-    last = parse_bytes(args.last) if args.last else (first if args.first else 4 << 20)
+    first, last, factor = _sizes(args)
     counts = {"-n": args.iterations, "-w": args.warmup, "--launches": args.launches, "--nproc": args.nproc}
     for name, value in counts.items():
         if value is not None and not 1 <= value <= _MOST:
             raise UsageError(f"{name} {value}: expected a whole number from 1 to {_MOST:,}")
-    if last < first or args.factor < 2:  # noqa: PLR2004 - a factor of one never ends
-        raise UsageError(f"-b {first} -e {last} -f {args.factor}: expected -e not below -b, and a factor of 2 or more")
     if args.extra and not args.extra[0].startswith("-"):
         raise UsageError(f"{args.extra[0]!r}: options of nccl-tests follow behind --")
     if args.topology:
@@ -56,9 +55,27 @@ def request_of(args: argparse.Namespace, program: str, rank: int | None) -> Requ
     except ValueError as error:
         raise UsageError(f"--launcher {args.launcher}: {error}") from None
     return Request(
-        program, first, last, args.factor, _ranks(args, launcher, rank), args.iterations or 0, args.warmup or 0,
+        program, first, last, factor, _ranks(args, launcher, rank), args.iterations or 0, args.warmup or 0,
         _DTYPES.get(args.dtype, args.dtype), args.op, launcher, tuple(args.extra), rank is not None,
     )  # fmt: skip
+
+
+def _sizes(args: argparse.Namespace) -> tuple[int, int, int]:
+    """First and last size and the factor; behind -- they count too, as the program reads its last word.
+
+    From 0 bytes nccl-tests never comes to its first row: it doubles the smallest size until it is the largest.
+
+    Raises:
+        UsageError: one of them is off.
+    """
+    said = given(args.extra)
+    least, most = said.get("b") or args.first, said.get("e") or args.last
+    first = parse_bytes(least) if least else 1024
+    last = parse_bytes(most) if most else (first if least else 4 << 20)
+    factor = int(said["f"]) if re.fullmatch(r"[1-9]\d{0,8}", said.get("f", ""), re.ASCII) else args.factor
+    if last < first or args.factor < 2:  # noqa: PLR2004 - a factor of one never ends
+        raise UsageError(f"-b {first} -e {last} -f {args.factor}: expected -e not below -b, and a factor of 2 or more")
+    return first, last, factor
 
 
 def _ranks(args: argparse.Namespace, launcher: tuple[str, ...], rank: int | None) -> int:

@@ -47,20 +47,25 @@ def here(ranks: int, fabric: Fabric | None) -> Machine:
 def there(invocations: Sequence[Invocation], ranks: int, topology: str, fabric: Fabric | None) -> Machine:
     """The machine of a pasted output: a machine file's, or the GPUs that the output lists, without links.
 
+    Where it lists fewer GPUs than ranks, the fact `gpus_listed` says how many; the others are taken for GPUs like the
+    one before them: -J lists the first GPU of each process.
+
     Raises:
         UsageError: what the ranks share cannot be seen and is not said, or there is no such machine file.
     """
     with_rows = [one for one in invocations if one.rows]
     hosts = max(one.hosts for one in with_rows)
     devices = next((one.devices for one in with_rows if one.devices), ())
-    graph = catalog.load(catalog.find(topology)) if topology else _listed(devices)
+    graph = catalog.load(catalog.find(topology)) if topology else _listed(devices, ranks)
     if fabric is None and topology:
         fabric = fabric_of(graph, hosts, False, ranks)
     fabric = fabric or _seen(devices, hosts)
     if fabric is None:
         raise UsageError("what the ranks share cannot be seen in the output: say it with --fabric or --topology")
     shared = fabric is Fabric.SHARED_GPU
-    return with_versions(Machine(graph, fabric, ranks, hosts, shared), with_rows[0])
+    listed = len({device.rank for device in devices})
+    facts = {"gpus_listed": f"{listed} of {ranks}"} if 0 < listed < ranks and not topology else {}
+    return with_versions(Machine(graph, fabric, ranks, hosts, shared, {}, facts), with_rows[0])
 
 
 def with_versions(machine: Machine, one: Invocation) -> Machine:
@@ -71,16 +76,18 @@ def with_versions(machine: Machine, one: Invocation) -> Machine:
     return dataclasses.replace(machine, software=software, fabric=fabric, hosts=max(machine.hosts, one.hosts))
 
 
-def _listed(devices: Sequence[Device]) -> Topology:
+def _listed(devices: Sequence[Device], ranks: int) -> Topology:
     hosts = list(dict.fromkeys(device.host for device in devices))
+    known = {device.rank: device for device in devices}
     nodes = []
-    for device in sorted({device.rank: device for device in devices}.values(), key=lambda device: device.rank):
+    for rank in sorted({*known, *range(ranks)}) if known else ():
+        device = known.get(rank) or known[max((other for other in known if other < rank), default=min(known))]
         facts = {"model": device.model}
-        if (match := _BUS.fullmatch(device.bus)) and len(hosts) == 1:
+        if rank in known and (match := _BUS.fullmatch(device.bus)) and len(hosts) == 1:
             facts["busid"] = f"{match[1]}:{match[2]}:{match[3]}.0".lower()
         if len(hosts) > 1:
             facts["host"] = str(hosts.index(device.host))
-        nodes.append(Node(f"gpu{device.rank}", NodeKind.GPU, facts))
+        nodes.append(Node(f"gpu{rank}", NodeKind.GPU, facts))
     return Topology(tuple(nodes), (), "listed by nccl-tests")
 
 

@@ -8,18 +8,18 @@ from types import TracebackType
 from typing import Self
 
 from collbench import __version__
-from collbench.interop.nccl_tests.cells import ALGORITHM, BUFFERS, Measured, evidence_of, samples_of, variant
+from collbench.interop.nccl_tests.cells import ALGORITHM, Measured, by_iterations, evidence_of, samples_of
 from collbench.interop.nccl_tests.place import with_versions
-from collbench.interop.nccl_tests.running import Launch, Request, sizes_of
-from collbench.interop.nccl_tests.table import DTYPES, Invocation
-from collbench.interop.nccl_tests.words import given, settings_from
-from collbench.results.records import Call, Cell, Collective, Mode, Run, Samples, Status
+from collbench.interop.nccl_tests.planning import planned
+from collbench.interop.nccl_tests.running import Launch, Request
+from collbench.interop.nccl_tests.table import Invocation
+from collbench.results.records import Cell, Collective, Run, Samples, Status
 from collbench.results.store import RunFolder
 from collbench.topology.machine import Machine
+from collbench.units import format_us
 
 __all__ = ["Recorder", "record"]
 
-_PLACES = ("out", "in")
 _PRIVATE = frozenset({"NCCL_HOSTID", "NCCL_COMM_ID", "NCCL_DEBUG_FILE"})
 """Variables that name a host."""
 
@@ -55,11 +55,7 @@ def record(path: Path, found: Measured, machine: Machine, command: Iterable[str]
 
 
 class Recorder:
-    """A context manager: `add` each launch. The folder is made with the first one that has rows, or at the end.
-
-    Only a row says how a size is rounded, which NCCL it is and which times there are, so the plan is the first launch's
-    rows and, behind them, the sizes that it did not reach.
-    """
+    """A context manager: `add` each launch. The folder is made with the first one that has rows, or at the end."""
 
     def __init__(
         self, path: Path, request: Request, collective: Collective, machine: Machine, launches: int,
@@ -92,7 +88,7 @@ class Recorder:
             self._waiting.append((number, launch))
             return
         if self.folder is None:
-            self._create(launch.invocation)
+            self._create(launch)
             for earlier in self._waiting:
                 self._write(*earlier)
             self._waiting = []
@@ -108,61 +104,71 @@ class Recorder:
         self.folder.finish()
         return self.folder
 
-    def _create(self, one: Invocation | None) -> None:
+    def _create(self, launch: Launch | None) -> None:
+        one = launch.invocation if launch is not None else None
         found = list(samples_of(one, 0)[0].values()) if one is not None else []
-        reached = len({cell.call.bytes for cell in found})
         machine = with_versions(self.machine, one) if one is not None else self.machine
         ranks = one.world_size if one is not None else machine.ranks
         self.machine = Machine(
             machine.topology, machine.fabric, ranks, machine.hosts, machine.share_gpu, machine.software, machine.facts
         )
-        places = [p for p in _PLACES if p in {cell.place for cell in found}] or list(_PLACES)
-        missing = [
-            self._planned(size, place, one, found) for size in sizes_of(self.request)[reached:] for place in places
-        ]
-        self._cells = [*found, *missing]
+        whole = launch is not None and launch.status is Status.NOT_RUN
+        iterations = launch is not None and launch.iterations and self.launches > 1
+        self._cells = planned(
+            self.request, self.collective, ranks, one, found, whole=whole, iterations=iterations
+        )  # fmt: skip
         run = new_run(self.machine, self._cells, self.launches, self.command, self.environment)
         self.folder = RunFolder.create(self.path, run)
-
-    def _planned(self, size: int, place: str, one: Invocation | None, found: list[Cell]) -> Cell:
-        """A size that was not reached: as the row before it, or as the options say."""
-        like = next((cell for cell in reversed(found) if cell.place == place), None)
-        if like is not None:
-            call = Call(size, like.call.world_size, like.call.collective, like.call.op, like.call.dtype)
-            return Cell(ALGORITHM, call, like.mode, like.calls, like.variant, place, BUFFERS)
-        settings = one.settings if one is not None else settings_from(given(self.request.extra))
-        dtype = DTYPES.get(self.request.dtype or "float", (self.request.dtype, 0))[0]
-        summing = self.collective in {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER}
-        call = Call(size, self.machine.ranks, self.collective, self.request.op or "sum" if summing else "", dtype)
-        words = variant(settings, nccl="", root=-1, iterations=False, checked=True)
-        calls = max(1, (self.request.iterations or settings.iterations) * settings.aggregated * max(1, settings.graph))
-        return Cell(ALGORITHM, call, Mode.GRAPH if settings.graph else Mode.EAGER, calls, words, place, BUFFERS)
 
     def _write(self, number: int, launch: Launch) -> None:
         assert self.folder is not None  # noqa: S101 - add() has made it
         written = self._append_rows(number, launch.invocation) if launch.invocation is not None else set()
         missing = [cell for cell in self._cells if cell.cell_id not in written]
-        if not missing:
-            if launch.status is not Status.NOT_RUN:
-                self.notes.append(f"launch {number}: {launch.status} behind its last row: {launch.reason}")
-            return
-        first = missing[0].call.bytes
+        ran = {(cell.call, cell.place) for cell in self._cells if cell.cell_id in written}
+        last = max((at for at, cell in enumerate(self._cells) if cell.cell_id in written), default=-1)
+        behind = [cell.call.bytes for cell in self._cells[last + 1 :] if (cell.call, cell.place) not in ran]
+        if not behind and launch.status is not Status.NOT_RUN:
+            self.notes.append(f"launch {number}: {launch.status} behind its last row: {launch.reason}")
         for cell in missing:
-            if cell.call.bytes == first or launch.status is Status.NOT_RUN:
+            if (cell.call, cell.place) in ran:
+                status, reason = Status.NOT_RUN, "its times per iteration are there, as another cell"
+            elif launch.status is Status.NOT_RUN or cell.call.bytes in behind[:1]:
                 status, reason = launch.status, launch.reason
-            else:
+            elif cell.call.bytes in behind:
                 status, reason = Status.NOT_RUN, f"the launch had ended: {launch.reason}"
+            else:
+                status, reason = Status.NOT_RUN, "no row of it that can be read"
             self.folder.append(Samples(cell.cell_id, number, status, reason, calls=cell.calls))
 
     def _append_rows(self, number: int, one: Invocation) -> set[str]:
+        """Write what the rows give; gives the cells that have their line."""
         assert self.folder is not None  # noqa: S101 - add() has made it
         cells, samples, left_out = samples_of(one, number)
-        planned = {cell.cell_id for cell in self._cells}
+        plan = {cell.cell_id: cell for cell in self._cells}
         self.notes += [f"launch {number}: {text}" for text in (*one.problems, *left_out)]
+        written: set[str] = set()
         for each in samples:
-            if each.cell_id in planned:
+            twins = [] if by_iterations(cells[each.cell_id]) else self._twins(cells[each.cell_id])
+            if each.cell_id in plan:
                 self.folder.append(each)
                 self.folder.append_evidence(each.cell_id, number, evidence_of(one, cells[each.cell_id]))
-            else:
+            elif not twins:
                 self.notes.append(f"launch {number}: {each.cell_id}: not in the first launch; left out")
-        return {each.cell_id for each in samples} & planned
+            for twin in twins:
+                self.folder.append(_lost(each, twin))
+            written |= {each.cell_id, *(twin.cell_id for twin in twins)}
+        return written & plan.keys()
+
+    def _twins(self, mean: Cell) -> list[Cell]:
+        """The cell of the same call's iterations, which were lost where there is only a mean."""
+        same = (cell for cell in self._cells if (cell.call, cell.place) == (mean.call, mean.place))
+        return [cell for cell in same if by_iterations(cell)]
+
+
+def _lost(mean: Samples, cell: Cell) -> Samples:
+    """A size that ran, of which the program's end took the times per iteration along."""
+    if mean.status is not Status.OK:
+        return Samples(cell.cell_id, mean.launch, mean.status, mean.reason, calls=cell.calls)
+    us = sum(mean.latency_us[0]) / len(mean.latency_us[0])
+    reason = f"it ran, {format_us(us)} us on average, but its times per iteration were not written yet"
+    return Samples(cell.cell_id, mean.launch, Status.NOT_RUN, reason, calls=cell.calls)

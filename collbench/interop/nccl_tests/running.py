@@ -14,6 +14,7 @@ from pathlib import Path
 from collbench.errors import UsageError
 from collbench.interop.nccl_tests.binary import Binary
 from collbench.interop.nccl_tests.builder import FAILURE, completed
+from collbench.interop.nccl_tests.joining import joined
 from collbench.interop.nccl_tests.reading import parse
 from collbench.interop.nccl_tests.table import Invocation, OutputError
 from collbench.interop.nccl_tests.words import given, settings_from
@@ -58,13 +59,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What one launch gave: its rows, and with which status and reason the sizes without a row ended."""
+    """What one launch gave: its rows, and with which status and reason the sizes without a row ended.
+
+    `iterations`: it was asked for times per iteration and had a file for them, also where rows of it were lost.
+    """
 
     invocation: Invocation | None
     status: Status
     reason: str
     seconds: float
     notes: tuple[str, ...] = ()
+    iterations: bool = False
 
 
 def mpi_rank(environ: Mapping[str, str] = os.environ) -> int | None:
@@ -122,28 +127,37 @@ def sizes_of(request: Request) -> list[int]:
 
 
 def launch(binary: Binary, request: Request, environment: Mapping[str, str], deadline_s: float) -> Launch:
-    """Start it once and read what it gave: the file of `-J`, or else what it printed."""
+    """Start it once and read what it gave: the file of `-J`, and what it printed."""
     with tempfile.TemporaryDirectory(prefix="collbench-nccl-tests-") as folder:
         path = Path(folder) / "result.json"
         words = command_of(binary, request, str(path))
         ended = run_program(words, environment, deadline_s)
-        texts = [_text_of(path), ended.out, ended.err + "\n" + ended.out]
-    notes = ["it printed more than is read"] if ended.cut else []
-    invocation = None
-    for text in texts:
-        try:
-            invocation = _best(parse(text)) if text.strip() else None
-        except OutputError as error:
-            # what is no table at all is not worth a line beside the program's own last words
-            notes += [str(error)] if "not the output" not in str(error) else []
-        if invocation is not None:
-            break
+        opened = path.exists()
+        file, wrong_file = _read(_text_of(path))
+    printed, wrong_text = _read(ended.out)
+    if file is None and printed is None:
+        printed, _ = _read(ended.err + "\n" + ended.out)
+    invocation = joined(file, printed)
+    options = given(words[len(request.launcher) :])  # mpirun has a -n too
+    known = settings_from(options, invocation.settings if invocation else None)
     if invocation is not None:
         # the table alone tells neither -a nor -R, and older ones not even the program
-        known = settings_from(given(words), invocation.settings)
         invocation = completed(replace(invocation, settings=known, program=invocation.program or request.program))
     status, reason = _outcome(binary, ended, invocation, deadline_s)
-    return Launch(invocation, status, reason, ended.seconds, () if invocation else tuple(notes[:1]))
+    notes = ["it printed more than is read"] if ended.cut else []
+    if status is Status.NOT_RUN:  # elsewhere the reason is the program's own last words, and rows are not missed
+        notes += filter(None, (wrong_text or wrong_file,))
+    iterations = opened and known.per_iteration and known.aggregated == 1
+    said = () if invocation else tuple(notes[:1])
+    return Launch(invocation, status, reason, ended.seconds, said, iterations)
+
+
+def _read(text: str) -> tuple[Invocation | None, str]:
+    """The run with rows that is in the text, or why there is none."""
+    try:
+        return (_best(parse(text)) if text.strip() else None), ""
+    except OutputError as error:
+        return None, str(error)
 
 
 def _text_of(path: Path) -> str:

@@ -183,6 +183,64 @@ def test_what_is_printed_counts_where_the_file_is_none(tmp_path: Path) -> None:
     assert done.notes == ()
 
 
+def test_what_is_printed_goes_on_where_the_file_was_cut(tmp_path: Path) -> None:
+    """The file is written in blocks, a printed row when its size has ended: the size that hung is behind both."""
+    half = layouts.VERSIONED[: layouts.VERSIONED.index("     1048576")]
+    path = install(tmp_path, [{"json": layouts.json_cut(1), "out": half, "code": 134}])
+    done = launch(binary(path), REQUEST, environment_of(), 20)
+    assert done.invocation is not None
+    assert [row.bytes for row in done.invocation.rows] == [1024, 32768]
+    first, second = (row.places["out"] for row in done.invocation.rows)
+    assert first.process_us
+    assert (second.time_us, second.process_us) == (20.25, ())
+    assert done.iterations
+    assert done.invocation.problems == ()
+
+
+def test_cycles_of_a_cut_file_are_counted(tmp_path: Path) -> None:
+    """With -N a size stands there several times; what the file has is not taken twice."""
+    cycle = "\n".join(layouts.table().splitlines()[4:]) + "\n"
+    text = layouts.json_cut(2, per_iteration=False)
+    path = install(tmp_path, [{"json": text, "out": layouts.CONFIG + layouts.table() + cycle, "code": 1}], usage=MIDDLE)
+    done = launch(binary(path), REQUEST, environment_of(), 20)
+    assert done.invocation is not None
+    assert sorted(row.bytes for row in done.invocation.rows) == sorted([*layouts.TIMES_US] * 2)
+
+
+def test_the_release_and_every_gpu_are_as_printed(tmp_path: Path) -> None:
+    """The file names neither."""
+    path = install(tmp_path, [{"json": layouts.json_text(), "out": layouts.VERSIONED}])
+    done = launch(binary(path), REQUEST, environment_of(), 20)
+    assert done.invocation is not None
+    assert done.invocation.version == "2.19.6"
+    assert len(done.invocation.devices) == layouts.RANKS
+    assert len(done.invocation.rows) == 3
+
+
+def test_the_cause_of_a_failure_is_all_that_is_said(tmp_path: Path) -> None:
+    """No line about a file without rows, which is what every failure leaves."""
+    for text in ('{"version":2,"args":[],"env":[],"nccl_version":23007,"errors":[""]}', layouts.json_text(results=[])):
+        path = install(tmp_path / str(len(text)), [{"json": text, "err": "Test NCCL failure x.cu:1 'y'\n", "code": 3}])
+        done = launch(binary(path), REQUEST, environment_of(), 20)
+        assert (done.status, done.notes) == (Status.CRASHED, ())
+        assert "Test NCCL failure" in done.reason
+    path = install(
+        tmp_path / "odd", [{"json": '{"results": []}', "out": layouts.table(last="?").replace("algbw", "x")}]
+    )
+    done = launch(binary(path), REQUEST, environment_of(), 20)
+    assert done.status is Status.NOT_RUN
+    assert "names no algbw" in done.notes[0]
+
+
+def test_the_launchers_options_are_not_the_programs(tmp_path: Path) -> None:
+    """A -n in front of the program is the launcher's."""
+    install(tmp_path, [{"out": layouts.PLAIN}], usage=OLD, mpi=True)
+    request = Request("all_reduce", 1024, 1 << 20, 32, 8, launcher=("env", "-u", "X", "nice", "-n", "3"))
+    done = launch(binary(tmp_path), request, environment_of(), 20)
+    assert done.invocation is not None
+    assert done.invocation.settings.iterations == 20
+
+
 def test_a_hang_ends_with_everything_that_was_started(tmp_path: Path) -> None:
     """Rows of before the hang are kept; a child that the program had started goes too, though neither minds SIGTERM."""
     half = layouts.PLAIN[: layouts.PLAIN.index("     1048576")]

@@ -12,8 +12,8 @@ from collbench.units import format_bytes, format_us
 __all__ = ["latency_figure"]
 
 
-def latency_figure(panel: Panel, prefix: str, styles: Styles) -> Drawn:
-    """The featured curves drawn, all of them in the table."""
+def latency_figure(panel: Panel, prefix: str, styles: Styles, tool: str = "") -> Drawn:
+    """The featured curves drawn, all of them in the table. `tool` is another tool that measured, if one did."""
     shown, finding = featured(panel), answer.finding(panel)
     svg, _ = inline(figure.draw(panel, shown), prefix, styles, f"{panel.title}. {finding}", figure.titles(shown))
     table = Table(
@@ -22,7 +22,7 @@ def latency_figure(panel: Panel, prefix: str, styles: Styles) -> Drawn:
         [[one.name, *(_value(one, size) for size in panel.sizes)] for one in panel.series],
     )
     return Drawn(
-        panel.title, finding, svg, table, _note(panel, shown), [figure.key_of(one) for one in shown],
+        panel.title, finding, svg, table, _note(panel, shown, tool), [figure.key_of(one) for one in shown],
         x="bytes per rank, logarithmic", y="microseconds per call, logarithmic",
     )  # fmt: skip
 
@@ -32,10 +32,15 @@ def _value(one: Series, size: int) -> str:
     return format_us(point.p50_us) if point else ""
 
 
-def _note(panel: Panel, shown: Sequence[Series]) -> str:
+def _note(panel: Panel, shown: Sequence[Series], tool: str) -> str:
     """What stands in the figure, and where the floor is if it is too low to be seen."""
     parts = [f"{left_out(panel)} The table has all."] if left_out(panel) else []
-    parts += ["Points: median over iterations of the slowest rank's time. Bands: the middle half of the iterations."]
+    if tool:
+        parts.append(f"Points: median of the times that {tool} gives. Bands: the middle half of them.")
+    else:
+        parts.append(
+            "Points: median over iterations of the slowest rank's time. Bands: the middle half of the iterations."
+        )
     if any(point.predicted_us is not None for one in shown for point in one.points):
         parts.append("Dashed: predicted.")
     if not all(point.plausible for one in shown for point in one.points):

@@ -44,6 +44,7 @@ def measured(
         "rows": rows, "panels": found,
         "headline": answer.finding(best, times=False) if best else _nothing(run),
         "headline_of": best.title if best else "",
+        "headline_whose": _whose(run),
         "headline_times": answer.finding(best) if best else "",
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
         "cautions": _foreign(run)
@@ -53,18 +54,30 @@ def measured(
         "gain": sentence(best, found_leads, run.fabric, crowding) if best else "",
         "fastest": _fastest(best, found_leads) if best else None,
         "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches, tie),
-        "figures": [latency_figure(panel, f"f{index}-", styles) for index, panel in enumerate(found)],
+        "figures": [latency_figure(panel, f"f{index}-", styles, _tool(run)) for index, panel in enumerate(found)],
     }  # fmt: skip
     shown |= crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)
     shown |= distributions(best, samples, styles) | launch_figure(rows, told.evidence.probes, styles)
     return shown | accuracy(told, rows, styles)
 
 
+def _whose(run: Run) -> str:
+    """What the times of the headline are."""
+    tool = _tool(run)
+    return f"times per call as {tool} gives them" if tool else "medians of the slowest rank's time per call"
+
+
+def _tool(run: Run) -> str:
+    """The other tool that measured; empty for our own runs."""
+    other = run.settings.get("group_times") is True
+    return clean(str(run.settings.get("tool", "another tool"))) if other else ""
+
+
 def _foreign(run: Run) -> list[str]:
     """What another tool's times are, where it measured."""
-    if run.settings.get("group_times") is not True:
+    tool = _tool(run)
+    if not tool:
         return []
-    tool = clean(str(run.settings.get("tool", "another tool")))
     whose = (
         f"Measured by {tool}, not by collbench: whose time it is stands behind the algorithm's name. avg is a mean "
         "over ranks and calls, which is less than the slowest rank's; events is the slowest process of each iteration; "

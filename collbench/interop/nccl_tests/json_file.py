@@ -128,7 +128,7 @@ def _invocation(data: _Object, cut: bool) -> Invocation:  # noqa: FBT001 - said 
 
 def cut_short(rows: int) -> str:
     """The problem of a file whose end is missing."""
-    return f"the file ends within its results, behind {rows} rows: the run was stopped or died"
+    return f"the file ends within its results, behind {rows} row{'s' * (rows != 1)}: the run was stopped or died"
 
 
 def _program(words: Sequence[str], results: Sequence[Any]) -> str:

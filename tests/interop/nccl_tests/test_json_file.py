@@ -55,6 +55,7 @@ LISTED = '"env":["A=],\\"x\\":1","API=hunter2: No such file or directory'
         '{"version":2,"args":["x"],' + LISTED + '"],"nccl_version":23007}',
         '{"version":2,"args":["x"],' + LISTED + '"]}',
         '{"version":2,"args":["x"],' + LISTED + '", hunter2, "],"results":[7]}',
+        'PI=hunter2","A=1: No such file or directory"],"nccl_version":23007,"results":3}',
         '[1,0]<stdout>: {"version":2,' + LISTED + '"],"nccl_version":23007}',
         '{"version": 2,\n' + LISTED.replace(",", ",\n") + '"\n],\n"results": 3}',
     ],
@@ -65,6 +66,19 @@ def test_no_error_quotes_the_environment(text: str) -> None:
         parse(text)
     assert "hunter2" not in str(caught.value)
     assert "A=" not in str(caught.value)
+
+
+def test_no_cut_lets_the_environment_out() -> None:
+    """Wherever the end or the beginning of the file is missing."""
+    text = json_text(iterations=2)
+    for at in range(1, text.index('"config"')):
+        for part in (text[:at], text[at:]):
+            try:
+                said = json.dumps(as_json(parse(part)))
+            except OutputError as error:
+                said = str(error)
+            assert "hunter" not in said
+            assert "HOME" not in said
 
 
 def test_damage_within_the_environment_costs_no_row() -> None:

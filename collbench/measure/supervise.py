@@ -116,22 +116,28 @@ class Supervisor:
         limit = self._share(len(cells)) if fair else None
         self._progress.start(algorithm.name)
         first_reason, failures = "", 0
+        begin = time.monotonic()
         for cell in cells:
             if limit is not None and cell is not cells[0] and time.monotonic() > limit:
                 break
             samples = self._cell(algorithm, cell, launch, failures)
+            if limit is not None and cell is cells[0]:
+                limit = max(limit, _worth_opening(begin, time.monotonic()))
             failures = failures + 1 if samples.status in {Status.HUNG, Status.CRASHED} else 0
             failures = PATIENCE if samples.reason.startswith("the cells before") else failures
             first_reason = first_reason or samples.reason
-            self._folder.append(samples)
-            self._done.add((cell.cell_id, launch))
-            self._left -= 1
-            self._progress.cell(cell, samples)
+            self._keep(cell, samples)
         if self._team.running:
             with contextlib.suppress(GroupFailure):
                 self._team.stop(kill=False)
         self._progress.end(algorithm.name, first_reason)
         return all((cell.cell_id, launch) in self._done for cell in cells)
+
+    def _keep(self, cell: Cell, samples: Samples) -> None:
+        self._folder.append(samples)
+        self._done.add((cell.cell_id, samples.launch))
+        self._left -= 1
+        self._progress.cell(cell, samples)
 
     def _share(self, cells: int) -> float | None:
         """Until when an algorithm may go on, so that a slow one does not use up the budget of those behind it."""
@@ -258,6 +264,11 @@ class Supervisor:
                 self._team.stop(kill=True)
             return f"the GPU does not answer since a cell failed: {failure}"
         return ""
+
+
+def _worth_opening(begin: float, opened: float) -> float:
+    """Until when an algorithm may go on whose first cell began and ended then: it would have to be opened again."""
+    return opened + (opened - begin)
 
 
 def _combine(cell: Cell, launch: int, answers: list[dict[str, Any]]) -> Samples:

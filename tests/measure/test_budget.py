@@ -38,6 +38,13 @@ def test_a_slow_algorithm_leaves_their_share_to_those_behind_it(tmp_path: Path) 
     assert "not_run" in status["faulty_slow"]
 
 
+def test_an_algorithm_that_took_long_to_open_is_not_opened_twice(tmp_path: Path) -> None:
+    """Its share of the budget ends while it opens; as long again is cheaper than another opening."""
+    words = ("--algorithms", "faulty_late,faulty_right,faulty_slow", "--sizes", "64,72,80,88", "--calls", "1")
+    found = sweep(tmp_path / "run", *words, "--no-probe", "--budget", "7s")
+    assert [row["status"] for row in found if row["algorithm"] == "faulty_late"] == ["ok"] * 4
+
+
 def test_workers_that_never_come_up_take_no_more_than_the_budget(tmp_path: Path) -> None:
     """Their deadline is minutes; what is left of a budget is less."""
     begin = time.monotonic()

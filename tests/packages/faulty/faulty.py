@@ -188,6 +188,19 @@ class OpensBadly(_Right):
         raise OSError("no such library: libmissing.so")
 
 
+class Late(_Right):
+    """Takes three seconds to open for the first time, as libraries do that import much."""
+
+    def __enter__(self) -> Self:
+        if not _OPENED:
+            time.sleep(3.0)
+            _OPENED.append(True)
+        return self
+
+
+_OPENED: list[bool] = []
+
+
 def _algorithm(runner: type[Runner]) -> Algorithm:
     return Algorithm(
         name=f"faulty_{runner.__name__.lower()}", collective=Collective.ALL_REDUCE, summary="fails on purpose",
@@ -204,7 +217,7 @@ def _support(machine: Any, call: Call) -> Support:
 ALGORITHMS = tuple(
     _algorithm(runner)
     for runner in (
-        Right, Killed, Hung, Segfault, NoMemory, Raises, Wrong, OtherBits, Silent, Slow, Ignored, OpensBadly,
+        Late, Right, Killed, Hung, Segfault, NoMemory, Raises, Wrong, OtherBits, Silent, Slow, Ignored, OpensBadly,
         Remembers, Intermittent, Garbage, Binary, NoObject, HugeFrame, HalfFrame, Chatters,
         KillsServer,
     )

@@ -67,8 +67,9 @@ class Times(Protocol):
 class RunTimes:
     """Times of a run's `ok` cells: graph before eager, the longest chain before shorter ones, as a decode step runs.
 
-    Between two measured sizes at most 8 times apart, time is taken as linear in the bytes; elsewhere nothing is said.
-    `notes` name cells that were left aside because they must not be compared with those taken.
+    Where chains of a collective were timed, single calls of it are left aside: they hold other costs, and a curve from one
+    kind to the other would be of neither. Between two measured sizes at most 8 times apart, time is taken as linear in
+    the bytes; elsewhere nothing is said. `notes` name cells that were left aside because they must not be compared with those taken.
 
     Raises:
         InvalidError: the run has no `ok` cell.
@@ -171,7 +172,11 @@ def _curves(
     cells: Iterable[Cell], medians: Mapping[str, Sequence[float]]
 ) -> dict[tuple[str, Collective], dict[int, CallTime]]:
     longest: dict[tuple[str, Collective, int], Cell] = {}
+    cells = list(cells)
+    chained = {cell.call.collective for cell in cells if cell.calls > 1}
     for cell in cells:
+        if cell.calls == 1 and cell.call.collective in chained:
+            continue
         name = " ".join(filter(None, (cell.algorithm, cell.variant)))
         key = (name, cell.call.collective, cell.call.bytes)
         if key not in longest or longest[key].calls < cell.calls:

@@ -125,6 +125,20 @@ def test_cells_that_were_left_aside_are_named() -> None:
     assert RunTimes(Run("r", "", (), "", Fabric.PCIE, 2, 1, tuple(cells[:1])), samples).notes == ()
 
 
+def test_single_calls_do_not_continue_a_curve_of_chains() -> None:
+    """A chain was timed at 4 KiB only: 16 KiB, timed alone, holds a launch for each call and says nothing between them."""
+    chain, alone = (Cell("push", Call(size, 8), Mode.GRAPH, calls) for size, calls in ((4096, 122), (16384, 1)))
+    samples = [
+        Samples(cell.cell_id, 0, Status.OK, "", (), cell.calls, ((us, us),) * 8)
+        for cell, us in ((chain, 34.0), (alone, 130.0))
+    ]
+    both = RunTimes(Run("r", "", (), "", Fabric.SHARED_GPU, 8, 1, (chain, alone)), samples)
+    assert list(both.curve("push", Collective.ALL_REDUCE)) == [4096]
+    assert both.at("push", Collective.ALL_REDUCE, 14336) is None
+    single = RunTimes(Run("r", "", (), "", Fabric.SHARED_GPU, 8, 1, (alone,)), samples[1:])
+    assert list(single.curve("push", Collective.ALL_REDUCE)) == [16384]
+
+
 def test_algorithms_of_the_same_figures_are_one_row() -> None:
     advice = advise(DECODE, Known({"push": (4.0, 0.5), "twin": (4.0, 0.5), "nccl_ring_ll": (20.0, 0.1)}))
     lines = tables.steps(advice, 1, 120)

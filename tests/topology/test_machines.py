@@ -16,7 +16,7 @@ GROUPS = {
     "four-switches-16gpu": [4, 4, 4, 4], "nvswitch-8gpu": [], "nvswitch-8xb200": [], "nvswitch-8xh200": [2, 2, 2, 2],
     "one-plx-4xv100": [4], "partitioned-gen5-switches": [2, 2, 2, 2], "root-leaf-switches": [4, 4], "two-arc-b70": [],
     "two-flat-gen5-switches": [4, 4], "two-pex890xx-virtual-switches": [2, 2, 2, 2],
-    "two-switches-8x4090-no-p2p": [4, 4], "xgmi-mesh-8xmi355x": [],
+    "two-h200-nvlink": [], "two-switches-8x4090-no-p2p": [4, 4], "xgmi-mesh-8xmi355x": [],
 }  # fmt: skip
 """Every machine and the sizes of its groups."""
 

@@ -14,7 +14,7 @@ from collbench.results.records import Call, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS", "DTYPES", "NEEDS_PCIE_RANKS", "PCIE_SOURCE"]
+__all__ = ["ALGORITHMS", "DTYPES", "NEEDS_PCIE_RANKS", "PCIE_SOURCE", "by_seed"]
 
 DTYPES = ("bfloat16", "float16")
 """Element types that its own binding admits."""
@@ -25,6 +25,8 @@ NEEDS_PCIE_RANKS = needs_ranks("FlashInfer's PCIe all-reduce", (2, 4, 8), PCIE_S
 
 _SINCE = (0, 7, 0)
 _ISLAND = 4
+_SEED_STAGES = 32 << 10
+"""Bytes from which its policy stages what nobody tuned (comm/pcie_ipc_policy.py, `_seed`, in 0.7.4)."""
 _REFERENCE = "https://github.com/flashinfer-ai/flashinfer"
 
 
@@ -64,6 +66,8 @@ def _flat(call: Call, topology: Topology) -> Schedule:
 
 def _block(call: Call, topology: Topology) -> Schedule:
     del topology
+    if call.world_size != 2 * _ISLAND:
+        return Schedule(())  # it is built for eight ranks
     return _islands(call, "barriers")
 
 
@@ -83,6 +87,15 @@ def _staged_islands(call: Call) -> Schedule:
     merged = tuple(Phase(a.flows + b.flows, 1, label="within groups") for a, b in zip(*within, strict=True))
     cross = _islands(call, "").phases[1]
     return Schedule((*merged, cross, *merged), share * (_ISLAND + 2), protocol="barriers")
+
+
+def by_seed(call: Call, topology: Topology) -> Schedule:
+    """What its workspace starts for a shape that nobody tuned: a push, from some size on and with 4 ranks staged."""
+    if call.world_size == 2 or (call.world_size == 2 * _ISLAND and call.bytes < _SEED_STAGES):  # noqa: PLR2004 - a pair
+        return _push(call, topology)
+    if call.bytes < _SEED_STAGES:
+        return two_stage(call, Move.PUSH, protocol="barriers")
+    return _ring(call, topology)
 
 
 def _passes(ranks: range, share: float, label: str) -> tuple[Phase, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from collbench.algorithms.base import registry
 from collbench.contention.floor import floor
+from collbench.contention.traffic import Schedule
 from collbench.results.records import Run
 from collbench.topology.machine import Machine
 
@@ -18,8 +19,15 @@ def floors_of(run: Run) -> Mapping[str, float]:
         algorithm = known.get(cell.algorithm)
         if algorithm is not None:
             schedule = algorithm.traffic(cell.call, machine.topology)
+            if _ranks(schedule) > cell.call.world_size:
+                continue  # of a plug-in that draws the traffic of another machine: it costs its own floor only
             limit = floor(
                 schedule, machine.topology, run.fabric, cell.mode, ranks=run.world_size, device=algorithm.device
             )
             found[cell.cell_id] = limit.us / algorithm.batch
     return found
+
+
+def _ranks(schedule: Schedule) -> int:
+    ends = (max(flow.src, flow.dst) for phase in schedule.phases for flow in phase.flows)
+    return 1 + max(ends, default=-1)

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from collbench.algorithms.base import registry
+from collbench.algorithms.base import known_systems, registry
 from collbench.algorithms.cell_predictions import predictions_of, predictor
 from collbench.algorithms.predictions import Forecast
 from collbench.contention.parameters import priors
+from collbench.contention.traffic import Move, one_stage
 from collbench.errors import UsageError
 from collbench.results.records import Call, Cell, Fabric, Mode, Run
 from collbench.topology import catalog
-from collbench.topology.graph import Topology, TopologyError
+from collbench.topology.graph import Node, NodeKind, Topology, TopologyError
 from collbench.topology.machine import Machine
 
 MACHINE = "two-flat-gen5-switches"
@@ -165,3 +166,25 @@ def test_a_run_on_a_topology_without_routes_has_no_predictions() -> None:
     assert predictions_of(run_of(cell("push"), machine=apart)) == {}
     with pytest.raises(TopologyError, match="no route"):
         Forecast(apart)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6, 8, 16])
+def test_no_traffic_of_any_algorithm_goes_beyond_its_ranks(ranks: int) -> None:
+    """Also of those that refuse so many ranks: a sweep computes floors of all its cells, and ended in an IndexError."""
+    gpus = Topology(tuple(Node(f"gpu{i}", NodeKind.GPU, {}) for i in range(ranks)), (), "some")
+    for algorithm in {**registry(), **known_systems()}.values():
+        schedule = algorithm.traffic(Call(65_536, ranks, collective=algorithm.collective), gpus)
+        ends = {rank for phase in schedule.phases for flow in phase.flows for rank in (flow.src, flow.dst)}
+        assert ends <= set(range(ranks)), algorithm.name
+
+
+def test_a_plug_in_that_draws_too_many_ranks_costs_its_own_floor_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collbench.algorithms import floors
+
+    known = registry()
+    wide = replace(
+        known["push"], name="wide", traffic=lambda call, _topology: one_stage(replace(call, world_size=16), Move.PUSH)
+    )
+    monkeypatch.setattr(floors, "registry", lambda: {**known, "wide": wide})
+    run = run_of(cell("push"), cell("wide"))
+    assert list(floors.floors_of(run)) == [run.cells[0].cell_id]

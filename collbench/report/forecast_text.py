@@ -29,7 +29,8 @@ def forecast_text(
     names = alike(rows) if width else {}
     shown = [row for row in rows if row["algorithm"] in names] if width else list(rows)
     found = choices(rows)
-    lines = [f"{forecast.topology.name}: {forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}, {forecast.dtype}"]
+    name = f"{forecast.topology.name}: " if forecast.topology.name else ""
+    lines = [f"{name}{forecast.ranks} ranks, {forecast.fabric}, {forecast.mode}, {forecast.dtype}"]
     lines += _fitted(shown, found, width) if width else aligned(_every(shown, found))
     lines += _key(rows, found, doctor, width)
     told = [*_one_name(names), *_said_of(forecast, rows)]

@@ -10,7 +10,7 @@ from collbench.results.intervals import interval_of_ratio
 from collbench.results.records import Fabric
 from collbench.units import format_bytes, format_us
 
-__all__ = ["DECODE_BYTES", "Gain", "gain", "gains", "sentence", "usual"]
+__all__ = ["DECODE_BYTES", "UNKNOWN", "Gain", "gain", "gains", "no_gain", "sentence", "usual"]
 
 DECODE_BYTES = 14336
 """Of one token of a large model; the sentence is about the measured size nearest to it."""
@@ -63,6 +63,17 @@ def gain(lead: Lead, other: Series) -> Gain | None:
     return Gain(lead.bytes, lead.best.name, lead.point.p50_us, other.name, point.p50_us, interval)
 
 
+def no_gain(lead: Lead, other: Series) -> str:
+    """Why nothing is gained over `other` at one size, in a word or two."""
+    if lead.best is other:
+        return "is the fastest"
+    return "tied" if other.name in lead.ties else UNKNOWN
+
+
+UNKNOWN = "not measured"
+"""What stands where `other` has no believable time."""
+
+
 def sentence(panel: Panel, leads: Sequence[Lead], fabric: Fabric, crowding: str = "") -> str:
     """What a manager reads, at the size nearest to a decode step's.
 
@@ -86,4 +97,6 @@ def sentence(panel: Panel, leads: Sequence[Lead], fabric: Fabric, crowding: str 
         return f"{text}{ending}"
     least, most = min(found.values(), key=lambda g: g.ratio), max(found.values(), key=lambda g: g.ratio)
     ends = [f"{format_us(one.ratio)}x at {format_bytes(one.bytes)}" for one in (least, most)]
-    return f"{text}; over all sizes {' to '.join(ends)}{ending}"
+    told = [no_gain(lead, other) for lead in leads if lead.bytes not in found]
+    where = f"over the {len(leads) - told.count(UNKNOWN)} sizes with both" if UNKNOWN in told else "over all sizes"
+    return f"{text}; {where} {' to '.join(ends)}{ending}"

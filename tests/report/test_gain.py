@@ -31,6 +31,16 @@ def test_the_size_of_a_decode_step_is_told_and_the_extremes() -> None:
     )
 
 
+def test_sizes_without_the_usual_algorithm_are_no_part_of_the_extremes() -> None:
+    """A run whose budget ended before NCCL's large sizes does not say that NCCL is the fastest there."""
+    a, b = _series("push", {1024: 4.0, 14336: 5.0, 65536: 20.0}), _series("nccl_auto", {1024: 40.0, 14336: 25.0})
+    found = leads(Panel("graph", "chained", (122,), {}, (a, b)))
+
+    assert _told(a, b).endswith("; over the 2 sizes with both 5.00x at 14K to 10.0x at 1K.")
+    assert gain.no_gain(found[-1], b) == "not measured"
+    assert gain.no_gain(found[-1], a) == "is the fastest"
+
+
 def test_what_nccl_chooses_counts_before_forced_rows_and_gloo() -> None:
     rows = [_series(name, {1: us}) for name, us in (("gloo", 9.0), ("nccl_ring_ll", 2.0), ("nccl_auto", 3.0))]
 

@@ -38,6 +38,8 @@ _DEFAULT_SECONDS = 0.3
 _CELL_OVERHEAD_S = 0.05
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 _GROUP_START_S = {"cpu": 0.6, "cuda": 5.0}
+_LIBRARY_START_S = 8.0
+"""More for a library that every rank imports: 5 to 20 s were seen with 8 ranks (docs/measurements/systems.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +207,14 @@ def _most_calls(machine: Machine, algorithm: Algorithm, call: Call) -> int:
 
 def _seconds(options: Options, machine: Machine, algorithms: Sequence[Algorithm], cells: Sequence[Cell]) -> float:
     able = {(a.name, a.variant): a for a in algorithms}
-    total = sum(_GROUP_START_S[a.device] for a in algorithms) * options.launches
+    total, started = 0.0, set()
     for cell in cells:
         algorithm = able[cell.algorithm, cell.variant]
         if algorithm.support(machine, cell.call):
+            started.add((algorithm.name, algorithm.variant))
             once = algorithm.cost_us(cell.call, machine) * cell.calls / 1e6
             timed = options.iterations * once if options.iterations else max(seconds_per_cell(len(cells)), 3 * once)
             total += options.launches * (_CELL_OVERHEAD_S + timed + (options.warmup + 1) * once)
+    starts = sum(_GROUP_START_S[able[k].device] + _LIBRARY_START_S * bool(able[k].opening_s) for k in sorted(started))
+    total += options.launches * starts
     return total if options.budget_s is None else min(total, options.budget_s)

@@ -81,7 +81,13 @@ def test_the_estimate_never_exceeds_the_budget_and_grows_with_launches() -> None
 def test_calls_that_are_refused_cost_nothing() -> None:
     refused = algorithm("a", support=lambda _machine, _call: Support.no("not here"))
     able = algorithm("a")
-    assert make_plan(Options(), HOST, [refused]).seconds < make_plan(Options(), HOST, [able]).seconds
+    assert make_plan(Options(), HOST, [refused]).seconds == 0.0
+    assert make_plan(Options(), HOST, [able]).seconds > 0.0
+
+
+def test_what_every_rank_imports_takes_longer_to_start() -> None:
+    able, library = algorithm("a"), replace(algorithm("a"), opening_s=300.0)
+    assert make_plan(Options(), HOST, [library]).seconds > make_plan(Options(), HOST, [able]).seconds + 5.0
 
 
 @pytest.mark.parametrize(

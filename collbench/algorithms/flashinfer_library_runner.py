@@ -248,15 +248,17 @@ class VllmKernels(LibraryRunner):
         staging = cuda_ipc.create_shared_buffer(size, group)
         self._close.callback(cuda_ipc.free_shared_buffer, staging, group)
         self._clear(torch, signals[self.ranks.rank], vllm_ar.meta_size())
+        sharing = 1
         if self.on_gpu:
-            self._ctas = min(self._ctas, self._room(torch)[0])  # one block on a multiprocessor, for all ranks here
+            room, sharing = self._room(torch)
+            self._ctas = min(self._ctas, room)  # one block on a multiprocessor, for all ranks here
         self._data = torch.zeros(1 << 20, dtype=torch.uint8, device=self.ranks.device)
         self.ranks.barrier()
         self._handle = vllm_ar.init_custom_ar(signals, self._data, self.ranks.rank, full_nvlink)
         self._close.callback(vllm_ar.dispose, self._handle)
         self._staging = staging[self.ranks.rank]
         vllm_ar.register_buffer(self._handle, staging)
-        self._notes["full_nvlink"] = str(full_nvlink)
+        self._notes["full_nvlink"] = f"told {full_nvlink}" + (", of ranks that share a GPU" if sharing > 1 else "")
 
     def _clear(self, torch: Any, address: int, size: int) -> None:  # noqa: ANN401 - the module
         if not self.on_gpu:

@@ -5,7 +5,7 @@ best of a few grids; here the package chooses, and its copy-engine variants run,
 """
 
 from collbench.algorithms.cuda_support import ranks_share_gpu
-from collbench.algorithms.flashinfer import DTYPES, NEEDS_PCIE_RANKS, PCIE_SOURCE
+from collbench.algorithms.flashinfer import DTYPES, NEEDS_PCIE_RANKS, PCIE_SOURCE, by_seed
 from collbench.algorithms.known_system import (
     Check,
     full_nvlink,
@@ -82,8 +82,9 @@ _STREAMS = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
 
 _WORKSPACE = tuple(
     library(
-        f"flashinfer_pcie_{name}", summary, _REFERENCE, (*_COMMON, *more), Support.yes("", _POLICY), ring,
-        family="flashinfer", way=Way(f"{_RUNNER}:{runner}", DTYPES, environment=_STREAMS),
+        f"flashinfer_pcie_{name}", summary, _REFERENCE, (*_COMMON, *more), Support.yes("", _POLICY),
+        by_seed if runner == "Workspace" else ring, family="flashinfer",
+        way=Way(f"{_RUNNER}:{runner}", DTYPES, environment=_STREAMS),
     )
     for name, summary, more, runner in (
         ("workspace", "its workspace by its own policy: tuned where tune() ran before, else its seed", (), "Workspace"),

@@ -5,6 +5,7 @@ before anything is timed, and the outputs are poisoned and verified like everybo
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 from unittest import mock
@@ -20,6 +21,8 @@ __all__ = ["LibraryRunner", "asked", "said"]
 
 _GATE_RAISES = (AssertionError, LookupError, RuntimeError, ValueError)
 """What gates raise where ranks share a GPU, or outside of a server: they look for peers by device index."""
+
+_GPU_NAME = re.compile(r"GPU-[0-9a-fA-F-]{8,}")
 
 
 class LibraryRunner(ForeignRunner):
@@ -139,11 +142,15 @@ class LibraryRunner(ForeignRunner):
 
 
 def asked(gate: Callable[[], bool]) -> str:
-    """What a gate says, in one word, or what it raised: `open`, `closed`, `raised AssertionError: ...`."""
+    """What a gate says, in one word, or what it raised instead: `open`, `closed`, `none: raised AssertionError: ...`.
+
+    Names of GPUs that stand in an error are cut: where ranks share a GPU they see it under such a name.
+    """
     try:
         return "open" if gate() else "closed"
     except _GATE_RAISES as error:
-        return f"raised {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}".rstrip(": ")
+        told = _GPU_NAME.sub("GPU-...", str(error).strip().partition("\n")[0])
+        return f"none: raised {type(error).__name__}: {told[:200]}".rstrip(": ")
 
 
 @contextlib.contextmanager

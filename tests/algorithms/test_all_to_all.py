@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collbench.algorithms import exchange_runner
+from collbench.algorithms import exchange_runner, nvshmem_runner
 from collbench.algorithms.all_to_all import ALGORITHMS
 from collbench.algorithms.base import Runner, known_systems, registry
 from collbench.algorithms.routing import Skew
@@ -69,6 +69,23 @@ def test_no_memory_says_how_much_was_asked_for() -> None:
     runner = exchange_runner.GlooAllToAll(Ranks(), call, 1)  # type: ignore[arg-type]  # what is asked for comes first
     with pytest.raises(MemoryError, match=f"{8 << 46} bytes asked for"):
         runner._zeros(torch, 2 << 46)
+
+
+def test_consecutive_calls_over_nvshmem_take_turns_between_their_splits() -> None:
+    """A call of torch's ends by writing where its peers write at the start of the next."""
+    told: list[tuple[Any, ...]] = []
+
+    class One:
+        rank = 0
+
+    runner = nvshmem_runner.AllToAllVdev(One(), EVEN, 5)  # type: ignore[arg-type]  # no group is needed
+    runner._x, runner._y, runner._came = list("abcde"), list("ABCDE"), ["even", "odd"]
+    runner._op = lambda *arguments: told.append(arguments)
+    for slot in range(5):
+        runner.launch(slot)
+    assert [(x, y, came) for x, y, _, came, _ in told] == list(
+        zip("abcde", "ABCDE", ["even", "odd", "even", "odd", "even"], strict=True)
+    )
 
 
 @pytest.mark.parametrize(

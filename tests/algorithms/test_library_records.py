@@ -171,3 +171,13 @@ def test_what_compiles_wants_a_compiler(name: str) -> None:
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_every_record_sends_something(name: str) -> None:
     assert registry()[name].traffic(Call(16_384, 8), GPUS).phases
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "phases", "protocol"),
+    [(2, 1 << 20, 1, "sentinel"), (8, 1024, 3, "sentinel"), (8, 32 << 10, 7, "barriers"), (4, 1024, 2, "barriers")],
+)
+def test_the_workspace_sends_what_its_seed_starts(ranks: int, size: int, phases: int, protocol: str) -> None:
+    """As seen on a GPU with 8 ranks and 1 KiB: its policy took its push, not a ring."""
+    sent = registry()["flashinfer_pcie_workspace"].traffic(Call(size, ranks), GPUS)
+    assert (len(sent.phases), sent.protocol) == (phases, protocol)

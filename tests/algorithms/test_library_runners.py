@@ -18,6 +18,7 @@ from collbench.algorithms import sglang_library_runner as sglang
 from collbench.algorithms import vllm_library_runner as vllm
 from collbench.algorithms.base import Runner
 from collbench.algorithms.fusion_rows import rows_of_fusion
+from collbench.algorithms.library_runner import asked
 from collbench.results.records import Call
 from tests.algorithms.conftest import Forked, PipeRanks
 
@@ -187,7 +188,15 @@ def test_gates_that_raise_are_passed_too(forked: Forked, tmp_path: Path, monkeyp
     for name, told in run(forked, runners, Call(1024, 2), tmp_path).items():
         for problem, evidence, error in told:
             assert (problem, error) == ("", ""), name
-            assert evidence["gate"] == "raised AssertionError: Invalid peer device id", name
+            assert evidence["gate"] == "none: raised AssertionError: Invalid peer device id", name
+
+
+def test_a_gate_that_trips_over_a_gpu_is_quoted_without_its_name() -> None:
+    def gate() -> bool:
+        return bool(int("GPU-0f3c2b1a-0000-4444-8888-123456789abc"))
+
+    assert asked(gate) == "none: raised ValueError: invalid literal for int() with base 10: 'GPU-...'"
+    assert (asked(lambda: True), asked(lambda: False)) == ("open", "closed")
 
 
 def test_forced_pushes_have_room_for_their_message(forked: Forked, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collbench.contention.explain import Explanation
     from collbench.contention.findings import Evidence, Finding
     from collbench.contention.parameters import Parameters
-    from collbench.results.records import Cell, Run
+    from collbench.results.records import Cell, Fabric, Run
 
 __all__ = ["add_parser", "run"]
 
@@ -88,6 +88,7 @@ def _explanations(
     from collbench.algorithms.cell_predictions import predictor
     from collbench.contention.explain import explain
     from collbench.contention.explain_host import HostRates, explain_host
+    from collbench.contention.regimes import of_cell
     from collbench.contention.traffic import Schedule
     from collbench.results.crowding import hardware_threads
     from collbench.results.records import Fabric
@@ -104,12 +105,20 @@ def _explanations(
         if ours.fabric is Fabric.HOST:
             yield cell, explain_host(name, size, schedule, rates, row["p50_us"], row["p99_us"])
             continue
+        own, reason = of_cell(findings, evidence.samples, cell.cell_id), _reason(ours.fabric, cell)
         yield (
             cell,
-            explain(
-                name, size, schedule, prediction, row["p50_us"], links=links, reason=_NO_PARAMETERS, findings=findings
-            ),
+            explain(name, size, schedule, prediction, row["p50_us"], links=links, reason=reason, findings=own),
         )
+
+
+def _reason(fabric: "Fabric", cell: "Cell") -> str:
+    """Why nothing is predicted of a cell, where nothing is."""
+    from collbench.results.records import Fabric, Mode
+
+    if fabric is Fabric.SHARED_GPU and (cell.mode is not Mode.GRAPH or cell.calls == 1):
+        return "on a shared GPU the model knows captured chains only"
+    return _NO_PARAMETERS
 
 
 def _print(found: "list[tuple[Cell, Explanation]]", findings: "Sequence[Finding]", *, as_json: bool) -> None:
@@ -135,6 +144,7 @@ def _print(found: "list[tuple[Cell, Explanation]]", findings: "Sequence[Finding]
 
 def _paragraphs(found: "list[tuple[Cell, Explanation]]", width: int | None) -> "Iterator[str]":
     """A sentence for each cell, but one table for cells of which the same holds."""
+    from collbench.contention.explain import said_once
     from collbench.results.terminal import wrapped
 
     alike: dict[str, list[tuple[Cell, Explanation]]] = {}
@@ -149,9 +159,12 @@ def _paragraphs(found: "list[tuple[Cell, Explanation]]", width: int | None) -> "
             )
             yield from _table(some, width)
             continue
-        for cell, one in some:
+        shared, sentences = said_once([one for _, one in some])
+        if shared:
+            yield wrapped(" ".join(shared), width)
+        for (cell, _), sentence in zip(some, sentences, strict=True):
             calls = "1 call" if cell.calls == 1 else f"{cell.calls} calls"
-            yield wrapped(f"[{cell.mode}, {calls}] {one.sentence}", width, 2)
+            yield wrapped(f"[{cell.mode}, {calls}] {sentence}", width, 2)
 
 
 def _table(some: "list[tuple[Cell, Explanation]]", width: int | None) -> "list[str]":

@@ -21,6 +21,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="run folder that a sweep wrote")
     parser.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: RUN/report.html)")
     parser.add_argument("--gate", metavar="FILE", type=Path, help="what collbench gate --json-file wrote, as a section")
+    parser.add_argument("--parameters", metavar="RUN", type=Path, help="run folder that collbench calibrate wrote to")
     parser.set_defaults(run=run)
 
 
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     out: Path = args.out or args.run_folder / "report.html"
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file with --out")
-    page = build(args.run_folder, None if args.gate is None else read_outcome(args.gate)).encode()
+    outcome = None if args.gate is None else read_outcome(args.gate)
+    page = build(args.run_folder, outcome, parameters=args.parameters).encode()
     warn(RunFolder.open(args.run_folder).problems())
 
     def write(file: BinaryIO) -> None:

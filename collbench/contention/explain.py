@@ -11,7 +11,7 @@ from collbench.contention.regimes import REGIMES, Finding, Regime, State
 from collbench.contention.traffic import Move, Schedule
 from collbench.units import format_us
 
-__all__ = ["MOST_RATIO", "Explanation", "Verdict", "explain", "suspects"]
+__all__ = ["MOST_RATIO", "Explanation", "Verdict", "explain", "said_once", "suspects"]
 
 MOST_RATIO = 2.0
 """Measured over predicted above which nothing is explained: degraded states reach such factors, contention does not."""
@@ -39,7 +39,8 @@ class Explanation:
 
     Where the measurement is not explained, `test` is the degraded state to test for next, and `found` one that the
     run's own probes, logs or samples show. Where nothing is predicted, `common` says what holds of all such cells of a
-    run, so that a table can do for their sentences.
+    run, so that a table can do for their sentences. `asides` are those of its sentences that may hold of other cells
+    too.
     """
 
     verdict: Verdict
@@ -48,6 +49,20 @@ class Explanation:
     test: Regime | None = None
     found: Finding | None = None
     common: str = ""
+    asides: tuple[str, ...] = ()
+
+
+def said_once(found: Sequence[Explanation]) -> tuple[list[str], list[str]]:
+    """Asides of more than one explanation that all those with asides share, and each sentence without them."""
+    having = [one.asides for one in found if one.asides]
+    shared = [text for text in having[0] if all(text in asides for asides in having)] if len(having) > 1 else []
+    sentences = []
+    for one in found:
+        sentence = one.sentence
+        for text in shared if one.asides else ():
+            sentence = sentence.replace(f" {text}", "", 1)
+        sentences.append(sentence)
+    return shared, sentences
 
 
 def suspects(schedule: Schedule, bottleneck: str, *, links: bool = True) -> tuple[Regime, ...]:
@@ -99,10 +114,11 @@ def explain(
     low, high = prediction.interval_us
     verdict = Verdict.FASTER if measured_us is not None and measured_us < low else Verdict.EXPLAINED
     sentence = f"{name}: {_times(prediction, measured_us)}: {_terms(schedule, prediction)}."
-    sentence += _asides(prediction, links)
+    asides = _asides(prediction, links)
+    sentence += _ifs(prediction) + "".join(f" {text}" for text in asides)
     if measured_us is not None and not low <= measured_us <= high:
-        sentence += f" Unexplained: {measured_us - prediction.total_us:+.1f} us; measured parameters would narrow it."
-    return Explanation(verdict, sentence, {"verdict": str(verdict), **record, "sentence": sentence})
+        sentence += f" Unexplained: {measured_us - prediction.total_us:+.1f} us{_narrower(prediction)}."
+    return Explanation(verdict, sentence, {"verdict": str(verdict), **record, "sentence": sentence}, asides=asides)
 
 
 def _not_modelled(name: str, algorithm: str, size_bytes: int, measured_us: float | None, reason: str) -> Explanation:
@@ -192,7 +208,8 @@ def _own_kib(schedule: Schedule) -> float:
     return max(sent.values(), default=0) / 1024
 
 
-def _asides(prediction: Prediction, links: bool) -> str:  # noqa: FBT001 - private
+def _ifs(prediction: Prediction) -> str:
+    """What would be otherwise, of this prediction alone."""
     terms = prediction.terms_us
     moving = terms["port"] + terms["queueing"] + terms["efficiency"]
     text = ""
@@ -200,6 +217,19 @@ def _asides(prediction: Prediction, links: bool) -> str:  # noqa: FBT001 - priva
         text += f" Without sharing it would take {format_us(prediction.total_us - terms['queueing'])} us."
     if 0 < terms["window"] < _EITHER * (moving + terms["window"]):
         text += " Either the links or the read window hold it back: one GPU that reads from 1 to 4 peers would tell."
-    if not links:
-        text += " Ranks share one GPU: no link is involved."
-    return f"{text} {prediction.prior_share:.0%} of the prediction rests on priors."
+    return text
+
+
+def _asides(prediction: Prediction, links: bool) -> tuple[str, ...]:  # noqa: FBT001 - private
+    where = () if links else ("Ranks share one GPU: no link is involved.",)
+    return (*where, f"{prediction.prior_share:.0%} of the prediction rests on priors.")
+
+
+def _narrower(prediction: Prediction) -> str:
+    """Parameters help where it is they that are unknown; what measured ones miss, the model misses."""
+    if prediction.prior_share >= _MOSTLY:
+        return "; measured parameters would narrow it"
+    return ", which the model does not know of"
+
+
+_MOSTLY = 0.5

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from collbench.contention.findings import Evidence, Finding, Regime, State
-from collbench.results.records import Fabric, Status
+from collbench.results.records import Fabric, Samples, Status
 from collbench.topology.graph import LinkKind, NodeKind, Topology, TopologyError
 from collbench.topology.pcie import payload_gbps
 
 __all__ = [
     "COLLAPSE_ROOTS", "NO_LINKS", "ONE_TARGET", "REGIMES", "Evidence", "Finding", "Regime", "State", "detect",
-    "entry_skew", "root_of",
+    "entry_skew", "of_cell", "root_of",
 ]  # fmt: skip
 
 
@@ -197,13 +197,31 @@ def _transport(evidence: Evidence) -> tuple[float, str] | str:
 
 
 def _skew(evidence: Evidence) -> tuple[float, str] | str:
-    """Of half of the cells: one noisy cell among hundreds is no state of the fabric."""
-    ratios = [(entry_skew(s.latency_us), s.cell_id) for s in evidence.samples if len(s.latency_us) > 1]
+    """Of half of the cells: one noisy cell among hundreds is no state of the fabric; chains apart from single calls."""
+    ratios: dict[str, list[tuple[float, str]]] = {}
+    for s in evidence.samples:
+        if len(s.latency_us) > 1:
+            kind = "chains" if s.calls > 1 else "single calls"
+            ratios.setdefault(kind, []).append((entry_skew(s.latency_us), s.cell_id))
     if not ratios:
         return "no samples of several ranks: run collbench sweep"
-    middle, (worst, cell_id) = statistics.median(ratio for ratio, _ in ratios), max(ratios)
-    where = f"the middle one of {len(ratios)} cells has ranks' times {middle:.0%} apart, {cell_id} {worst:.0%}"
-    return middle, where
+    middles = {kind: statistics.median(ratio for ratio, _ in some) for kind, some in ratios.items()}
+    told = [
+        f"the middle one of {len(some)} cells of {kind} has ranks' times {middles[kind]:.0%} apart"
+        for kind, some in ratios.items()
+    ]
+    if len({one.cell_id for one in evidence.samples}) == 1:
+        return max(middles.values()), f"this cell's ranks' times are {max(middles.values()):.0%} apart"
+    worst, cell_id = max(one for some in ratios.values() for one in some)
+    return max(middles.values()), f"{', '.join(told)}, {cell_id} {worst:.0%}"
+
+
+def of_cell(findings: Sequence[Finding], samples: Sequence[Samples], cell_id: str) -> list[Finding]:
+    """The findings of a run for one of its cells: whether ranks came late there, its own samples tell."""
+    own = [one for one in samples if one.cell_id == cell_id and len(one.latency_us) > 1]
+    return [
+        _SKEWED.run(Evidence(samples=own)) if own and one.regime == _SKEWED.regime.name else one for one in findings
+    ]
 
 
 def _wrong(evidence: Evidence) -> tuple[float, str] | str:
@@ -221,6 +239,12 @@ def _order(evidence: Evidence) -> tuple[float, str] | str:
     bad = [f"rank {p.src} to {p.dst}" for p in looked if p.value]
     return float(len(bad)), ", ".join(bad[:8]) or f"{len(looked)} pairs keep the order"
 
+
+_SKEWED = _Detector(Regime(
+    "entry skew", "spread of the ranks' own times within an iteration, as a part of the slowest one's", 0.2,
+    "pin ranks to cores of their own, and trust chains before single calls",
+    above=True, command="collbench sweep",
+), _skew, links=False)  # fmt: skip
 
 _DETECTORS = (
     _Detector(Regime(
@@ -248,11 +272,7 @@ _DETECTORS = (
         "NCCL_P2P_LEVEL=SYS where peer access works, or repair peer access",
         above=True, command="collbench sweep --algorithms nccl",
     ), _transport),
-    _Detector(Regime(
-        "entry skew", "spread of the ranks' own times within an iteration, as a part of the slowest one's", 0.2,
-        "pin ranks to cores of their own; compare the fold of aligned starts (calls = 1)",
-        above=True, command="collbench sweep",
-    ), _skew, links=False),
+    _SKEWED,
     _Detector(Regime(
         "wrong result", "cells whose answers, checked within the timed run, were wrong", 0.0,
         "do not compare times of wrong answers; run collbench probe --litmus", above=True, command="collbench sweep",

@@ -69,7 +69,7 @@ def accuracy(told: Predicted, rows: Sequence[Mapping[str, Any]], styles: Styles)
     """`accuracy` for the template: a figure, a table of errors, or why there is neither."""
     measured = [row for row in rows if row["p50_us"]]
     splits = [("priors, that is other machines", _pairs(told.priors, measured))]
-    splits.append(("probes of this machine", _pairs(told.calibrated, measured)))
+    splits.append((told.origin, _pairs(told.calibrated, measured)))
     kept = [(word, pairs) for word, pairs in splits if pairs]
     if not kept:
         return {

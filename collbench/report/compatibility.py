@@ -8,7 +8,7 @@ from collbench.doctor.findings import machine_warnings
 from collbench.doctor.past import as_recorded
 from collbench.errors import CollbenchError
 from collbench.report.private import public
-from collbench.results.records import Run
+from collbench.results.records import Run, Status
 
 __all__ = ["compatibility"]
 
@@ -31,7 +31,9 @@ def compatibility(run: Run, failures: Sequence[Mapping[str, str]]) -> dict[str, 
 
 
 def _remedy(failure: Mapping[str, str], rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """The doctor's, where it knows the algorithm not to run for this very reason."""
+    """The doctor's, where it knows the algorithm not to run for this very reason; more time for what had none."""
+    if failure["status"] == Status.NOT_RUN and failure["reason"].startswith("the budget of "):
+        return "collbench sweep --resume RUN goes on; or a larger --budget, or fewer --algorithms or --sizes"
     row = rows.get(failure["algorithm"].partition(" ")[0], {})
     same = row.get("verdict") == "does_not_run" and public(str(row.get("reason"))) == failure["reason"]
     return public(str(row["remedy"])) if same else ""

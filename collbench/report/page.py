@@ -19,13 +19,20 @@ _ENOUGH = 100
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def build(path: str | Path, outcome: "Outcome | None" = None, *, verdict_first: bool = False) -> str:
+def build(
+    path: str | Path,
+    outcome: "Outcome | None" = None,
+    *,
+    verdict_first: bool = False,
+    parameters: Path | None = None,
+) -> str:
     """The page of a run folder as HTML, with a gate's `outcome`, or with what a gate left there.
 
+    `parameters` is a run folder with parameters from probes to predict with, instead of the run's own.
     With `verdict_first` it opens with that outcome: a gate's own page, where the run is what else there is to see.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: there is no such folder, or no parameters in `parameters`.
         InvalidError: not a run, one of a newer schema, or one without samples.
     """
     from collbench.report import tables
@@ -43,7 +50,7 @@ def build(path: str | Path, outcome: "Outcome | None" = None, *, verdict_first: 
     from collbench.results.store import RunFolder
 
     folder = RunFolder.open(path)
-    samples, told = folder.samples(), predict_run(folder)
+    samples, told = folder.samples(), predict_run(folder, parameters)
     if not samples and (folder.run.cells or not told.evidence.probes):
         raise InvalidError(f"{path}: the run holds no samples: go on with collbench sweep --resume {path}")
     styles = Styles(COLOURS)

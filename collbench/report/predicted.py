@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from collbench.algorithms.base import registry
@@ -11,9 +12,9 @@ from collbench.contention.explain import Explanation, explain
 from collbench.contention.explain_host import HostRates, explain_host
 from collbench.contention.findings import Evidence, Finding
 from collbench.contention.predict import Prediction
-from collbench.contention.regimes import detect
+from collbench.contention.regimes import detect, of_cell
 from collbench.contention.traffic import Schedule
-from collbench.errors import CollbenchError
+from collbench.errors import CollbenchError, InvalidError
 from collbench.report.private import public
 from collbench.results.crowding import hardware_threads
 from collbench.results.records import Cell, Fabric, Mode, Run
@@ -29,8 +30,8 @@ NO_LINKS = frozenset({Fabric.HOST, Fabric.SHARED_GPU})
 class Predicted:
     """Predictions by cell_id: those from `priors` rest on published numbers, those from `calibrated` on probes.
 
-    `calibrated` is empty where the run has no parameters of its own. `findings` are the degraded states that the run's
-    own evidence was tested for.
+    `calibrated` is empty where there are no parameters from probes, whose `origin` is told. `findings` are the degraded
+    states that the run's own evidence was tested for.
     """
 
     run: Run
@@ -39,6 +40,7 @@ class Predicted:
     priors: Mapping[str, Prediction] = field(default_factory=dict)
     calibrated: Mapping[str, Prediction] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    origin: str = "probes of this machine"
 
     @property
     def best(self) -> Mapping[str, Prediction]:
@@ -60,9 +62,8 @@ class Predicted:
             rates = HostRates.of(self.evidence.probes, self.run.world_size, hardware_threads(self.run.machine))
             return explain_host(cell.algorithm, size, schedule, rates, row["p50_us"], row["p99_us"])
         links = self.run.fabric not in NO_LINKS
-        return explain(
-            cell.algorithm, size, schedule, prediction, row["p50_us"], links=links, findings=self.findings
-        )  # fmt: skip
+        own = of_cell(self.findings, self.evidence.samples, cell.cell_id)
+        return explain(cell.algorithm, size, schedule, prediction, row["p50_us"], links=links, findings=own)
 
     def why_not(self) -> str:
         """Why nothing is predicted, in one sentence."""
@@ -78,17 +79,37 @@ class Predicted:
         return f"No time is split into terms: {why}."
 
 
-def predict_run(folder: RunFolder) -> Predicted:
-    """Predict every cell that can be; files that cannot be read become `problems`."""
+def predict_run(folder: RunFolder, parameters: Path | None = None) -> Predicted:
+    """Predict every cell that can be, with `parameters` of another run folder or the run's own where there are some.
+
+    Files of the run that cannot be read become `problems`.
+
+    Raises:
+        UsageError: the other folder does not exist, or holds no parameters.
+        InvalidError: its parameters are damaged, or come from another fabric.
+    """
     run, evidence = folder.run, Evidence.of_run(folder)
     problems = [public(text) for text in evidence.problems]
+    origin = "probes of this machine" if parameters is None else _other(run, parameters)
     try:
-        own = read_parameters(folder.path)
+        own = read_parameters(folder.path) if parameters is None else read_parameters(parameters, needed=True)
     except CollbenchError as error:
+        if parameters is not None:
+            raise
         own = None
         problems.append(f"{public(str(error))}; predictions rest on priors")
     calibrated = _all(run, predictor(run, own)) if own else {}
-    return Predicted(run, evidence, detect(evidence), _all(run, predictor(run)), calibrated, tuple(problems))
+    found = detect(evidence)
+    return Predicted(run, evidence, found, _all(run, predictor(run)), calibrated, tuple(problems), origin)
+
+
+def _other(run: Run, parameters: Path) -> str:
+    """Whose probes another run's parameters come from."""
+    with RunFolder.open(parameters) as folder:
+        other = folder.run
+    if other.fabric is not run.fabric:
+        raise InvalidError(f"{parameters}: its parameters are of fabric {other.fabric}, and the run's is {run.fabric}")
+    return public(f"probes of another run ({other.run_id}, {other.world_size} ranks, fabric {other.fabric})")
 
 
 def _all(run: Run, predict: Callable[[Cell], Prediction | None]) -> dict[str, Prediction]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from collbench.contention.explain import MOST_RATIO, Explanation, Verdict
+from collbench.contention.explain import MOST_RATIO, Explanation, Verdict, said_once
 from collbench.contention.predict import TERMS, Prediction
 from collbench.errors import CollbenchError
 from collbench.report.canvas import BACK, BLOCK, CURVES, INK, MUTED, Drawn, Key, Table, named_rows, picture
@@ -83,19 +83,15 @@ def reasons(
                 for i, (size, bars) in enumerate(found)
                 if bars
             ]
-            words = [
-                (format_bytes(size), [b.explanation.sentence for b in bars if b.explanation])
-                for size, bars in found
-                if bars
-            ]
-            return {"why": {"empty": "", "mode": panel.title, "figures": figures, "words": _public(words)}}
+            words = [(format_bytes(size), [b.explanation for b in bars if b.explanation]) for size, bars in found]
+            return {"why": {"empty": "", "mode": panel.title, "figures": figures, **_words(words)}}
     words = [
-        (format_bytes(size), _sentences(told, measured, panel, size))
+        (format_bytes(size), _explanations(told, measured, panel, size))
         for panel in panels[:1]
         for size in chosen_sizes(panel)
     ]
     title = panels[0].title if panels else ""
-    return {"why": {"empty": told.why_not(), "mode": title, "figures": [], "words": _public(words)}}
+    return {"why": {"empty": told.why_not(), "mode": title, "figures": [], **_words(words)}}
 
 
 def predicted_reasons(title: str, predictions: Sequence[tuple[str, Prediction]], styles: Styles, prefix: str) -> Drawn:
@@ -103,8 +99,12 @@ def predicted_reasons(title: str, predictions: Sequence[tuple[str, Prediction]],
     return _figure(title, [_Bar(name, one) for name, one in predictions], styles, prefix)
 
 
-def _public(words: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, list[str]]]:
-    return [(size, [public(text) for text in some]) for size, some in words if some]
+def _words(found: Sequence[tuple[str, Sequence[Explanation]]]) -> dict[str, Any]:
+    """`words` by size, and what holds of `all` of them, said once."""
+    shared, sentences = said_once([one for _, some in found for one in some])
+    left = iter(sentences)
+    words = [(size, [public(next(left)) for _ in some]) for size, some in found]
+    return {"words": [(size, some) for size, some in words if some], "all": " ".join(shared)}
 
 
 def _cells(measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -> list[tuple[str, Mapping[str, Any]]]:
@@ -127,11 +127,13 @@ def _bars(told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel: Pan
     return [_Bar(name, told.best[row["cell_id"]], row["p50_us"], told.explain(row)) for name, row in first]
 
 
-def _sentences(told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int) -> list[str]:
+def _explanations(
+    told: Predicted, measured: Mapping[str, Mapping[str, Any]], panel: Panel, size: int
+) -> list[Explanation]:
     found = []
     for _, row in _cells(measured, panel, size)[:_MOST_SENTENCES]:
         try:
-            found.append(told.explain(row).sentence)
+            found.append(told.explain(row))
         except CollbenchError:
             continue
     return found

@@ -67,9 +67,10 @@ class Times(Protocol):
 class RunTimes:
     """Times of a run's `ok` cells: graph before eager, the longest chain before shorter ones, as a decode step runs.
 
-    Where chains of a collective were timed, single calls of it are left aside: they hold other costs, and a curve from one
-    kind to the other would be of neither. Between two measured sizes at most 8 times apart, time is taken as linear in
-    the bytes; elsewhere nothing is said. `notes` name cells that were left aside because they must not be compared with those taken.
+    Where chains of a collective were timed, single calls of it are left aside: they hold other costs, and a curve from
+    one kind to the other would be of neither. Between two measured sizes at most 8 times apart, time is taken as linear
+    in the bytes; elsewhere nothing is said. `notes` name cells that were left aside because they must not be compared
+    with those taken.
 
     Raises:
         InvalidError: the run has no `ok` cell.

@@ -145,8 +145,27 @@ def test_damaged_probes_are_said_and_cost_no_explanation(collbench: Shell, tmp_p
 def test_a_run_on_a_shared_gpu_blames_no_link(collbench: Shell, tmp_path: Path) -> None:
     write(tmp_path / "run", Fabric.SHARED_GPU, {PUSH: 5.0, RING: 24.0})
     done = collbench("explain", "run")
-    assert done.stdout.count("no link is involved") == 2
+    assert done.stdout.startswith("Ranks share one GPU: no link is involved. 100% of the prediction rests on priors.\n")
+    assert done.stdout.count("no link is involved") == done.stdout.count("rests on priors") == 1
     assert "->" not in done.stdout
+    (row, _) = json.loads(collbench("explain", "run", "--json").stdout)["rows"]
+    assert "no link is involved" in row["sentence"]
+
+
+def test_a_cell_is_not_blamed_on_ranks_that_came_late_in_others(collbench: Shell, tmp_path: Path) -> None:
+    """Single calls on a shared GPU have ranks' times far apart, as their launches queue; the chains do not."""
+    single = replace(PUSH, calls=1)
+    write(tmp_path / "run", Fabric.SHARED_GPU, {PUSH: 50.0})
+    with RunFolder.open(tmp_path / "run") as folder:
+        run = replace(folder.run, run_id="both", cells=(PUSH, single))
+    with RunFolder.create(tmp_path / "both", run) as folder:
+        folder.append(Samples(PUSH.cell_id, 0, Status.OK, "", (), PUSH.calls, ((50.0, 50.0),) * 8))
+        folder.append(Samples(single.cell_id, 0, Status.OK, "", (), 1, ((20.0, 20.0),) * 7 + ((60.0, 60.0),)))
+        folder.finish()
+    told = collbench("explain", "both").stdout
+    assert "The run shows no entry skew." in told
+    assert "1 cells of single calls has ranks' times 67% apart" in told
+    assert "on a shared GPU the model knows captured chains only" in told
 
 
 def test_a_run_that_lost_its_machine_blames_no_link(collbench: Shell, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from collbench.cli import main
 from collbench.results.records import Fabric, Run
 from collbench.results.store import RunFolder
-from collbench.testing import synthetic_run
+from collbench.testing import synthetic_gpu_run, synthetic_run
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,21 @@ def test_the_page_lands_beside_the_run_and_its_path_on_stdout(
 def test_out_names_another_file(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run_folder), "--out", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'page.html'}\n"
+
+
+def test_parameters_of_another_run_are_said_to_be_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    probed = synthetic_gpu_run(tmp_path / "probed", sizes=(4096,), launches=1)
+    plain = synthetic_gpu_run(tmp_path / "plain", sizes=(4096, 65536), launches=1, probed=False)
+    words = [str(plain.path), "--parameters", str(probed.path)]
+    _fails(words, 2, "run collbench calibrate", capsys)
+    assert main(["calibrate", str(probed.path)]) == 0
+    assert main(["report", *words]) == 0
+    page = (plain.path / "report.html").read_text()
+    assert f"probes of another run ({probed.run.run_id}, 8 ranks, fabric pcie)" in page
+    assert "probes of this machine" not in page
+    host = synthetic_run(tmp_path / "host", sizes=(1024, 2048), calls=(1,)).path
+    capsys.readouterr()
+    _fails([str(host), "--parameters", str(probed.path)], 3, "fabric pcie", capsys)
 
 
 def _fails(words: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:

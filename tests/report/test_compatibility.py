@@ -48,6 +48,12 @@ def test_a_failure_gets_the_remedy_of_the_same_reason_only() -> None:
     assert [one["reason"] for one in found] == [known["reason"], "it died", known["reason"]]
 
 
+def test_what_had_no_time_left_needs_more_of_it() -> None:
+    late = {"algorithm": "push", "status": "not_run", "reason": "the budget of 140 s was used up", "cells": ""}
+    (told,) = compatibility(run_on(story()), [late])["failures"]
+    assert "--resume" in told["remedy"]
+
+
 @pytest.mark.parametrize("machine", [{}, {"topology": 5}, {"topology": {"nodes": [], "links": []}}])
 def test_a_run_without_its_machine_keeps_its_failures(machine: dict[str, Any]) -> None:
     failure = {"algorithm": "a", "status": "crashed", "reason": "it died", "cells": "1"}

@@ -126,7 +126,7 @@ def test_cells_that_were_left_aside_are_named() -> None:
 
 
 def test_single_calls_do_not_continue_a_curve_of_chains() -> None:
-    """A chain was timed at 4 KiB only: 16 KiB, timed alone, holds a launch for each call and says nothing between them."""
+    """A chain was timed at 4 KiB only: 16 KiB, timed alone, holds a launch for each call; nothing lies between."""
     chain, alone = (Cell("push", Call(size, 8), Mode.GRAPH, calls) for size, calls in ((4096, 122), (16384, 1)))
     samples = [
         Samples(cell.cell_id, 0, Status.OK, "", (), cell.calls, ((us, us),) * 8)

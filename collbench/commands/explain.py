@@ -108,14 +108,28 @@ def _explanations(
         own, reason = of_cell(findings, evidence.samples, cell.cell_id), _reason(ours.fabric, cell)
         yield (
             cell,
-            explain(name, size, schedule, prediction, row["p50_us"], links=links, reason=reason, findings=own),
+            explain(
+                name,
+                size,
+                schedule,
+                prediction,
+                row["p50_us"],
+                links=links,
+                pcie=ours.fabric is not Fabric.NVLINK,
+                alone=cell.calls == 1,
+                reason=reason,
+                findings=own,
+            ),
         )
 
 
 def _reason(fabric: "Fabric", cell: "Cell") -> str:
     """Why nothing is predicted of a cell, where nothing is."""
+    from collbench.algorithms.predictions import CHOOSING
     from collbench.results.records import Fabric, Mode
 
+    if cell.algorithm in CHOOSING:
+        return "it chooses among others, whose own rows are explained"
     if fabric is Fabric.SHARED_GPU and (cell.mode is not Mode.GRAPH or cell.calls == 1):
         return "on a shared GPU the model knows captured chains only"
     return _NO_PARAMETERS

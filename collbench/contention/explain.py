@@ -65,13 +65,14 @@ def said_once(found: Sequence[Explanation]) -> tuple[list[str], list[str]]:
     return shared, sentences
 
 
-def suspects(schedule: Schedule, bottleneck: str, *, links: bool = True) -> tuple[Regime, ...]:
+def suspects(schedule: Schedule, bottleneck: str, *, links: bool = True, pcie: bool = True) -> tuple[Regime, ...]:
     """Degraded states that fit a schedule which takes far longer than predicted, the likeliest first.
 
     Where ranks share no links, what is left is that they wait: for a rank that comes late, or for multiprocessors that
-    the blocks of others hold.
+    the blocks of others hold. Without `pcie` between them, no state of PCIe fits.
     """
-    return tuple(REGIMES[name] for name in (*(_suspects(schedule, bottleneck) if links else ()), _SKEW))
+    names = (*(_suspects(schedule, bottleneck) if links else ()), _SKEW)
+    return tuple(REGIMES[name] for name in names if pcie or name in {_SHM, _SKEW})
 
 
 def _suspects(schedule: Schedule, bottleneck: str) -> tuple[str, ...]:
@@ -95,10 +96,15 @@ def explain(
     measured_us: float | None = None,
     *,
     links: bool = True,
+    pcie: bool = True,
+    alone: bool = False,
     reason: str = "the model has no parameters for it here",
     findings: Sequence[Finding] = (),
 ) -> Explanation:
-    """Explain one algorithm at one size; `links` is false where ranks share one GPU or run on processors.
+    """Explain one algorithm at one size.
+
+    `links` is false where ranks share one GPU or run on processors, `pcie` where their links are none of PCIe; `alone`
+    says that it was a call by itself, not one of a chain.
 
     Without a prediction nothing is blamed, for that `reason`. Above `MOST_RATIO` no term is named: of the degraded
     states that fit, one that `findings` show, else the first that they leave untested, with the test to run.
@@ -110,14 +116,17 @@ def explain(
     record = _record(algorithm, size_bytes, prediction, measured_us)
     if ratio is not None and ratio > MOST_RATIO:
         link = prediction.bottleneck.link if prediction.bottleneck else ""
-        return _unexplained(name, record, ratio, suspects(schedule, link, links=links), findings)
+        fitting = suspects(schedule, link, links=links, pcie=pcie)
+        return _unexplained(name, record, ratio, fitting, findings, alone=alone)
     low, high = prediction.interval_us
     verdict = Verdict.FASTER if measured_us is not None and measured_us < low else Verdict.EXPLAINED
     sentence = f"{name}: {_times(prediction, measured_us)}: {_terms(schedule, prediction)}."
     asides = _asides(prediction, links)
     sentence += _ifs(prediction) + "".join(f" {text}" for text in asides)
     if measured_us is not None and not low <= measured_us <= high:
-        sentence += f" Unexplained: {measured_us - prediction.total_us:+.1f} us{_narrower(prediction)}."
+        sentence += (
+            f" Unexplained: {measured_us - prediction.total_us:+.1f} us{_ALONE if alone else _narrower(prediction)}."
+        )
     return Explanation(verdict, sentence, {"verdict": str(verdict), **record, "sentence": sentence}, asides=asides)
 
 
@@ -132,16 +141,18 @@ def _not_modelled(name: str, algorithm: str, size_bytes: int, measured_us: float
 
 
 def _unexplained(
-    name: str, record: Mapping[str, Any], ratio: float, fitting: Sequence[Regime], findings: Sequence[Finding]
-) -> Explanation:
+    name: str, record: Mapping[str, Any], ratio: float, fitting: Sequence[Regime], findings: Sequence[Finding],
+    *, alone: bool,
+) -> Explanation:  # fmt: skip
     of = {finding.regime: finding for finding in findings}
     known = [of[regime.name] for regime in fitting if regime.name in of]
     found = next((one for one in known if one.state is State.PRESENT), None)
     excluded = {one.regime for one in known if one.state is State.ABSENT}
-    test = None if found else next((regime for regime in fitting if regime.name not in excluded), None)
+    test = None if found or alone else next((regime for regime in fitting if regime.name not in excluded), None)
+    step = f"It is{_ALONE.removeprefix(',')}." if alone and not found else _next_step(found, test, sorted(excluded))
     sentence = (
         f"{name}: {format_us(record['measured_us'])} us measured, {format_us(record['predicted_us'])} us predicted, "
-        f"{ratio:.1f} times as much: contention does not explain it. {_next_step(found, test, sorted(excluded))}"
+        f"{ratio:.1f} times as much: contention does not explain it. {step}"
     )
     kept = {k: v for k, v in record.items() if k not in {"terms_us", "bottleneck", "without_sharing_us"}}
     words = test and {"regime": test.name, "test": test.test, "flag": test.flag, "command": test.command}
@@ -156,7 +167,7 @@ def _next_step(found: Finding | None, test: Regime | None, excluded: Sequence[st
         return f"This run shows {found.regime}: {found.line}."
     but = f"The run shows no {' and no '.join(excluded)}. " if excluded else ""
     if test is None:
-        return f"{but}No other state is known that fits: look at what else ran, and measure again."
+        return f"{but}No other state is known that fits: measure again with nothing else running, else the model fails."
     return f"{but}Test for {test.name}: {test.test} ({test.flag}); {test.command} does."
 
 
@@ -233,3 +244,6 @@ def _narrower(prediction: Prediction) -> str:
 
 
 _MOSTLY = 0.5
+_ALONE = (
+    ", a single call: it holds a start of its own and the ranks' arrival, which the model does not know; see chains"
+)

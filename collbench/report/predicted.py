@@ -63,7 +63,10 @@ class Predicted:
             return explain_host(cell.algorithm, size, schedule, rates, row["p50_us"], row["p99_us"])
         links = self.run.fabric not in NO_LINKS
         own = of_cell(self.findings, self.evidence.samples, cell.cell_id)
-        return explain(cell.algorithm, size, schedule, prediction, row["p50_us"], links=links, findings=own)
+        return explain(
+            cell.algorithm, size, schedule, prediction, row["p50_us"], links=links, alone=cell.calls == 1,
+            pcie=self.run.fabric is not Fabric.NVLINK, findings=own,
+        )  # fmt: skip
 
     def why_not(self) -> str:
         """Why nothing is predicted, in one sentence."""

@@ -130,6 +130,24 @@ def test_every_suspect_is_a_state_that_is_detected() -> None:
     assert [one.name for one in suspects(Schedule(()), "", links=False)] == ["entry skew"]
 
 
+def test_without_pcie_no_state_of_pcie_is_suspected() -> None:
+    schedule = registry()["one_stage_pull"].traffic(Call(STORY, 8), machine())
+    assert [one.name for one in suspects(schedule, "gpu0 -> nvswitch0", pcie=False)] == ["entry skew"]
+
+
+def test_a_single_call_is_no_sign_of_a_degraded_state() -> None:
+    """It holds the start of a launch; only what the run itself shows is named."""
+    schedule = registry()["push"].traffic(Call(STORY, 8), machine())
+    prediction = Model(machine()).predict(schedule)
+    far, near = (explain("push", STORY, schedule, prediction, us, alone=True) for us in (200.0, 30.0))
+    assert (far.verdict, far.test, far.record["run_instead"]) == (Verdict.UNEXPLAINED, None, None)
+    assert "It is a single call: it holds a start of its own" in far.sentence
+    assert "us, a single call: it holds" in near.sentence
+    sick = finding("posted-write collapse", State.PRESENT, 0.07)
+    named = explain("push", STORY, schedule, prediction, 200.0, alone=True, findings=(sick,))
+    assert "This run shows posted-write collapse" in named.sentence
+
+
 def test_just_below_twice_is_still_explained() -> None:
     total = of("push", None).record["predicted_us"]
     assert of("push", 1.99 * total).verdict is Verdict.EXPLAINED

@@ -15,7 +15,7 @@ from collbench.topology.graph import LinkKind, NodeKind, Topology, TopologyError
 from collbench.topology.pcie import payload_gbps
 
 __all__ = [
-    "COLLAPSE_ROOTS", "NO_LINKS", "ONE_TARGET", "REGIMES", "Evidence", "Finding", "Regime", "State", "detect",
+    "CANNOT", "COLLAPSE_ROOTS", "NO_LINKS", "ONE_TARGET", "REGIMES", "Evidence", "Finding", "Regime", "State", "detect",
     "entry_skew", "of_cell", "root_of",
 ]  # fmt: skip
 
@@ -56,7 +56,10 @@ NO_LINKS = "ranks share no links"
 COLLAPSE_ROOTS = 3
 """Root ports that writes collapse between: one to write from, two to write to at once."""
 
-ONE_TARGET = "it cannot be here: it takes writes from below one root port to two others at once"
+CANNOT = "it cannot be here"
+"""How a finding begins of a state that such a machine cannot show, whatever is measured."""
+
+ONE_TARGET = f"{CANNOT}: it takes writes from below one root port to two others at once"
 """Why a machine with fewer cannot be tested for the collapse of writes, nor show it."""
 
 
@@ -108,6 +111,8 @@ def _read_fan_in(evidence: Evidence) -> tuple[float, str] | str:
         near = [solo[flow] for flow in solo if probe and flow in probe.flows]
         if probe and probe.value and near:
             readers = len({dst for _, dst in probe.flows})
+            if readers <= _PAIR:
+                return f"{CANNOT}: with {readers} ranks nobody reads from two peers at once"
             if pattern == "all_to_all" and readers > _DENSE_RANKS:
                 return f"{readers} ranks without four below one switch: shared links would look the same"
             share = probe.value / readers
@@ -115,7 +120,7 @@ def _read_fan_in(evidence: Evidence) -> tuple[float, str] | str:
     return "no loads between all pairs, or none alone: run collbench probe"
 
 
-_DENSE_RANKS = 4
+_DENSE_RANKS, _PAIR = 4, 2
 
 
 def _redirect(evidence: Evidence) -> tuple[float, str] | str:

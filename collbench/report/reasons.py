@@ -60,7 +60,9 @@ class _Bar:
     @property
     def link(self) -> str:
         b = self.prediction.bottleneck
-        return "" if b is None or not self.explained else f"{clean(b.link)}: {b.flows} flows, {b.gbps:.1f} GB/s"
+        if b is None or not self.explained:
+            return ""
+        return f"{clean(b.link)}: {b.flows} flow{'' if b.flows == 1 else 's'}, {b.gbps:.1f} GB/s"
 
 
 def chosen_sizes(panel: Panel) -> list[int]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from collbench.contention.findings import Finding, State
-from collbench.contention.regimes import NO_LINKS, ONE_TARGET
+from collbench.contention.regimes import CANNOT, NO_LINKS
 
 __all__ = ["cautions"]
 
@@ -17,7 +17,7 @@ def cautions(findings: Sequence[Finding]) -> tuple[str, ...]:
         f"{one.regime}: {one.line}" for one in findings if one.state is State.PRESENT and one.regime != "entry skew"
     ]
     untested = [one for one in findings if one.regime in _TWENTYFOLD and one.state is State.UNTESTED]
-    untested = [one for one in untested if not one.evidence.startswith((NO_LINKS, ONE_TARGET))]
+    untested = [one for one in untested if not one.evidence.startswith((CANNOT, NO_LINKS))]
     if untested:
         names = ", ".join(one.regime for one in untested)
         seen.append(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from collbench.contention.findings import told
-from collbench.contention.regimes import REGIMES, Evidence, Finding, State, detect, entry_skew
+from collbench.contention.regimes import CANNOT, REGIMES, Evidence, Finding, State, detect, entry_skew
 from collbench.results.probes import Probe, append_probe
 from collbench.results.records import Fabric, Samples, Status
 from collbench.results.store import RunFolder
@@ -62,6 +62,14 @@ def test_published_figures_are_told_apart(regime: str, threshold: float, probes:
     assert sick.remedy
     assert sick.evidence
     assert not well.remedy
+
+
+def test_two_ranks_show_no_fan_in() -> None:
+    """Seen on two H200: loads of both at once are a pair both ways, and say nothing of reads from several peers."""
+    both = ((0, 1), (1, 0))
+    one = find("read fan-in", bandwidth("load", "solo", 338.5, (0, 1)), bandwidth("load", "all_to_all", 617.6, *both))
+    assert (one.state, one.value) == (State.UNTESTED, None)
+    assert one.evidence.startswith(CANNOT)
 
 
 @pytest.mark.parametrize("regime", [case[0] for case in CASES])

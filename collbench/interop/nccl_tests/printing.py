@@ -76,7 +76,8 @@ def statistic(one: Invocation) -> str:
     settings = one.settings
     calls = settings.iterations * settings.aggregated * max(1, settings.graph)
     whose = {"avg": "the ranks' mean", "rank0": "rank 0", "min": "the fastest rank", "max": "the slowest rank"}
-    how = {0: f"{calls} calls back to back", 1: "a wait and a barrier behind each call", 2: "a wait behind each call",
+    chain = f"{settings.graph} graphs of {calls // settings.graph}" if settings.graph else f"{calls} calls"
+    how = {0: f"{chain} back to back", 1: "a wait and a barrier behind each call", 2: "a wait behind each call",
            3: "each call from a barrier, which is not counted"}  # fmt: skip
     if settings.cputime:
         return "the processor's time of launching, not the collective's"

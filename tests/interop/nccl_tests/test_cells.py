@@ -8,6 +8,7 @@ import pytest
 
 from collbench.errors import InvalidError
 from collbench.interop.nccl_tests.cells import measured, with_said
+from collbench.interop.nccl_tests.printing import statistic
 from collbench.interop.nccl_tests.reading import parse
 from collbench.interop.nccl_tests.table import Invocation, Settings
 from collbench.results.records import Collective, Mode, Status
@@ -54,6 +55,14 @@ def test_what_may_not_be_compared_is_told_apart(settings: dict[str, object], cal
     found = measured([with_settings(**settings)(run_of(PLAIN))])
     assert (found.cells[0].calls, found.cells[0].variant) == (calls, variant)
     assert (found.cells[0].mode is Mode.GRAPH) == ("graph" in settings)
+
+
+def test_a_mean_of_graphs_says_how_many_calls_each_had() -> None:
+    """`-G 10 -n 20`: ten launches of one graph with 20 calls, not 200 in a row."""
+    one = run_of(PLAIN)
+    assert "mean of 200 calls" in (text := statistic(replace(one, settings=replace(one.settings, graph=10))))
+    assert text.endswith("; 10 graphs of 20 back to back")
+    assert statistic(one).endswith("; 20 calls back to back")
 
 
 def test_iterations_are_samples() -> None:

@@ -41,6 +41,14 @@ class _Pair:
     def kind(self) -> str:
         return _NCCL if str(self.row["algorithm"]).startswith("nccl") else _OURS
 
+    @property
+    def chained(self) -> bool:
+        return int(self.row["calls"]) > 1
+
+    @property
+    def mode(self) -> str:
+        return f"{self.row['mode']}, {'chained' if self.chained else 'isolated'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Errors:
@@ -89,7 +97,7 @@ def _pairs(predictions: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) ->
 
 
 def _scores(splits: Sequence[tuple[str, Sequence[_Pair]]]) -> Table:
-    """Never mixed: splits, kinds of algorithms, eager and captured."""
+    """Never mixed: splits, kinds of algorithms, eager and captured, chains and single calls."""
     columns = [
         ("what was known", False), ("algorithms", False), ("mode", False), ("cells", True), ("model, median", True),
         ("p90", True), ("bias", True), ("within 90 %", True), ("floor, median", True), ("line, median", True),
@@ -97,8 +105,8 @@ def _scores(splits: Sequence[tuple[str, Sequence[_Pair]]]) -> Table:
     lines = []
     for word, pairs in splits:
         for kind in (_OURS, _NCCL):
-            for mode in dict.fromkeys(str(pair.row["mode"]) for pair in pairs):
-                some = [pair for pair in pairs if pair.kind == kind and str(pair.row["mode"]) == mode]
+            for mode in dict.fromkeys(pair.mode for pair in pairs):
+                some = [pair for pair in pairs if pair.kind == kind and pair.mode == mode]
                 if some:
                     lines.append([word, kind, mode, str(len(some)), *_numbers(some)])
     return Table(f"In this run {ERROR_RULE}", columns, lines)
@@ -159,18 +167,27 @@ def _figure(word: str, pairs: Sequence[_Pair], styles: Styles) -> Drawn:
 
 
 def _finding(word: str, pairs: Sequence[_Pair]) -> str:
+    """Of chains, which the model is about, and of single calls apart."""
+    kinds = [(name, [p for p in pairs if p.chained is chained]) for name, chained in _CADENCES]
+    told = [_told(f" {name}" if len({p.chained for p in pairs}) > 1 else "", some) for name, some in kinds if some]
+    return f"Known from {word}: {'; '.join(told)}."
+
+
+_CADENCES = (("chained", True), ("isolated", False))
+
+
+def _told(name: str, pairs: Sequence[_Pair]) -> str:
     one = errors([p.predicted_us for p in pairs], [p.measured_us for p in pairs])
     beyond = sum(pair.measured_us > MOST_RATIO * pair.predicted_us for pair in pairs)
-    text = f"Known from {word}: the median error of {one.count} cells is {one.median:.0%}"
-    text += f", that of nine in ten below {one.p90:.0%}"
-    return f"{text}; {beyond} cells take more than {MOST_RATIO:g} times as long as predicted."
+    text = f"the median error of {one.count}{name} cells is {error_text(one.median)}, that of nine in ten below "
+    return f"{text}{error_text(one.p90)}, and {beyond} take more than {MOST_RATIO:g} times as long as predicted"
 
 
 def _worst(pairs: Sequence[_Pair]) -> list[list[str]]:
     off: Callable[[_Pair], float] = lambda pair: abs(math.log(pair.measured_us / pair.predicted_us))  # noqa: E731
     found: dict[tuple[str, str], _Pair] = {}
     for pair in pairs:
-        key = (clean(" ".join(filter(None, (pair.row["algorithm"], pair.row["variant"])))), str(pair.row["mode"]))
+        key = (clean(" ".join(filter(None, (pair.row["algorithm"], pair.row["variant"])))), pair.mode)
         found[key] = max((found.get(key, pair), pair), key=off)
     return [
         [

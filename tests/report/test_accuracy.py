@@ -40,11 +40,11 @@ def _lines(path: Path) -> list[dict[str, str]]:
 def test_a_factor_that_was_put_in_is_the_error(made: SyntheticRun) -> None:
     """Graph cells: chained ones take 1.3 or 0.8 times the prediction, calls alone 20 % more."""
     found = {(line["algorithms"], line["mode"]): line for line in _lines(made.path)}
-    ours, nccl = found["one- and two-stage", "graph"], found["NCCL", "graph"]
-
-    assert ours["cells"] == "12"
-    assert float(ours["bias"].rstrip("%")) / 100 == pytest.approx(-math.log(1.3 * math.sqrt(1.2)), abs=0.05)
-    assert float(nccl["bias"].rstrip("%")) / 100 == pytest.approx(-math.log(0.8 * math.sqrt(1.2)), abs=0.05)
+    for cadence, more in (("chained", 1.0), ("isolated", 1.2)):
+        ours, nccl = found["one- and two-stage", f"graph, {cadence}"], found["NCCL", f"graph, {cadence}"]
+        assert ours["cells"] == "6"
+        assert float(ours["bias"].rstrip("%")) / 100 == pytest.approx(-math.log(1.3 * more), abs=0.05)
+        assert float(nccl["bias"].rstrip("%")) / 100 == pytest.approx(-math.log(0.8 * more), abs=0.05)
     assert {line["what was known"] for line in found.values()} == {"priors, that is other machines"}
 
 
@@ -57,11 +57,14 @@ def test_a_calibrated_run_has_both_splits_apart(made: SyntheticRun, tmp_path: Pa
     write_parameters(path, calibrate(told.evidence.probes, told.evidence.topology, 8, told.run.fabric))
     lines = _lines(path)
 
-    assert [line["what was known"] for line in lines] == ["priors, that is other machines"] * 4 + [
+    assert [line["what was known"] for line in lines] == ["priors, that is other machines"] * 8 + [
         "probes of this machine"
-    ] * 4
-    assert [line["cells"] for line in lines[:4]] == [line["cells"] for line in lines[4:]]
-    assert "Known from probes of this machine" in _found(path)["figure"].finding  # type: ignore[attr-defined]
+    ] * 8
+    assert [line["cells"] for line in lines[:8]] == [line["cells"] for line in lines[8:]]
+    finding = _found(path)["figure"].finding  # type: ignore[attr-defined]
+    assert finding.startswith("Known from probes of this machine: the median error of ")
+    assert " chained cells is " in finding
+    assert " isolated cells is " in finding
 
 
 def test_what_cannot_be_predicted_is_not_scored(made: SyntheticRun) -> None:

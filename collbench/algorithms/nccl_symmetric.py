@@ -10,6 +10,8 @@ from functools import partial
 from collbench.algorithms.cuda_support import ranks_share_gpu, refuse, version_text
 from collbench.algorithms.known_system import full_nvlink, is_assumed, nccl_sharing, needs_p2p, one_host, system
 from collbench.algorithms.nccl import DTYPES, cost_us, environment
+from collbench.contention import nccl_symmetric
+from collbench.contention.nccl_tuner import Tuner
 from collbench.contention.traffic import Move, Schedule, one_stage
 from collbench.results.records import Call, Support
 from collbench.topology.graph import Topology
@@ -46,8 +48,15 @@ def _release(machine: Machine, call: Call) -> Support | None:
     return Support.unknown(reason, remedy, _SOURCE)
 
 
-def _push(call: Call, topology: Topology) -> Schedule:
-    del topology
+def _traffic(call: Call, topology: Topology) -> Schedule:
+    """Of the kernel that NCCL takes by its own table, with NVLink multicast off as collbench has it.
+
+    Where the table knows no such links, as on PCIe, that of the kernel for small messages.
+    """
+    tuner = Tuner.of(topology, call.world_size) if topology.gpus else None
+    picked = nccl_symmetric.pick(tuner, call.bytes, multicasts=False) if tuner else None
+    if picked:
+        return nccl_symmetric.schedule(call, picked[0])
     return one_stage(call, Move.PUSH, wire_factor=2.0, protocol="flag in every 8 bytes")
 
 
@@ -65,7 +74,7 @@ def _environment(machine: Machine) -> Mapping[str, str]:
 _SYSTEM = system(
     "nccl_symmetric", "NCCL's symmetric kernels on registered windows", "https://github.com/NVIDIA/nccl",
     (_torch, nccl_sharing, one_host, needs_p2p, _release),
-    Support.yes("for buffers registered as windows; vLLM: VLLM_USE_NCCL_SYMM_MEM=1", _SOURCE), _push, family="nccl",
+    Support.yes("for buffers registered as windows; vLLM: VLLM_USE_NCCL_SYMM_MEM=1", _SOURCE), _traffic, family="nccl",
 )  # fmt: skip
 
 ALGORITHMS = (
@@ -74,4 +83,4 @@ ALGORITHMS = (
         environment=_environment, cost_us=partial(cost_us, "LL"),
     ),
 )  # fmt: skip
-"""The small-message kernel of the family; NCCL chooses among its symmetric kernels, and the evidence names the one."""
+"""NCCL chooses among its symmetric kernels, and the evidence names the one."""

@@ -70,17 +70,21 @@ def _time(tuner: Tuner, size: int, kernel: Kernel, card: _Card, blocks: int) -> 
     return (card.ll_us if kernel.ll else card.us) + (over if over > 100 else math.log1p(math.exp(over)))  # noqa: PLR2004 - as NCCL
 
 
-def _estimates(tuner: Tuner, size: int) -> Iterator[tuple[float, float, Kernel]]:
+def _estimates(tuner: Tuner, size: int, kernels: tuple[Kernel, ...]) -> Iterator[tuple[float, float, Kernel]]:
     """What NCCL minimises, its time, and the kernel; multicast needs more than two ranks."""
-    for kernel in _KERNELS:
+    for kernel in kernels:
         found = estimate_us(tuner, size, kernel)
         if found and not (kernel.multicasts and tuner.ranks <= 2):  # noqa: PLR2004 - two ranks need no switch
             yield found[0] * (1 + _PENALTY * found[1]), found[0], kernel
 
 
-def pick(tuner: Tuner, size: int) -> tuple[Kernel, float] | None:
-    """The kernel that NCCL takes, and its own estimate in us; None where it has none."""
-    found = min(_estimates(tuner, size), key=lambda one: one[0], default=None)
+def pick(tuner: Tuner, size: int, *, multicasts: bool = True) -> tuple[Kernel, float] | None:
+    """The kernel that NCCL takes, and its own estimate in us; None where it has none.
+
+    Without `multicasts` those that need it are left out, as under NCCL_NVLS_ENABLE=0.
+    """
+    kernels = tuple(kernel for kernel in _KERNELS if multicasts or not kernel.multicasts)
+    found = min(_estimates(tuner, size, kernels), key=lambda one: one[0], default=None)
     return (found[2], found[1]) if found else None
 
 

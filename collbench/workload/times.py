@@ -96,8 +96,12 @@ class RunTimes:
         self._curves = _curves([cell for cell in kept if cell.mode is self.mode], medians)
 
     def algorithms(self, collective: Collective) -> Sequence[str]:
-        """See `Times`; not those that join several calls, which no server can use as its model is."""
-        return [name for name, kind in self._curves if kind is collective and name not in self._joining]
+        """See `Times`; not those that join several calls, which no server can use as its model is, nor `auto`.
+
+        It keeps the fastest of our own algorithms, whose rows are the answer; where it ran alone it is one itself.
+        """
+        names = [name for name, kind in self._curves if kind is collective and name not in self._joining]
+        return [name for name in names if name != "auto"] or names
 
     def joined(self, algorithm: str, collective: Collective, size_bytes: int, batch: int) -> CallTime | None:
         """See `Times`: from cells of the algorithm `NAME_joined_K`."""

@@ -40,6 +40,16 @@ def test_one_leader_and_one_runner_are_told_apart() -> None:
     assert answer.finding(_panel(slow)) == "Only a ran (2.00 to 3.00 us)."
 
 
+def test_what_chooses_among_the_others_is_no_answer() -> None:
+    """`auto` is as fast as what it took: it neither leads nor ties, unless it is all there is."""
+    auto, push = _series("auto", {1: 0.99, 2: 0.99}), _series("push", {1: 1.0, 2: 1.0})
+    pull = _series("pull", {1: 2.0, 2: 2.0})
+
+    assert answer.finding(_panel(auto, push, pull)) == "push is fastest at every size (1.00 us)."
+    assert [lead.ties for lead in answer.leads(_panel(auto, push, pull))] == [(), ()]
+    assert [lead.best.name for lead in answer.leads(_panel(auto))] == ["auto", "auto"]
+
+
 def test_a_leader_stays_while_tied() -> None:
     """Noise of a few percent makes no change of leader, and the table still says who was ahead."""
     panel = _panel(_series("a", {1: 1.0, 2: 1.02, 4: 1.0}), _series("b", {1: 1.02, 2: 1.0, 4: 1.01}))

@@ -91,7 +91,7 @@ def _explanations(
     from collbench.contention.regimes import of_cell
     from collbench.contention.traffic import Schedule
     from collbench.results.crowding import hardware_threads
-    from collbench.results.records import Fabric
+    from collbench.results.records import Fabric, Mode
 
     predict, known, topology = predictor(ours, parameters), registry(), evidence.topology
     cells: Mapping[str, Cell] = {cell.cell_id: cell for cell in ours.cells}
@@ -117,6 +117,7 @@ def _explanations(
                 links=links,
                 pcie=ours.fabric is not Fabric.NVLINK,
                 alone=cell.calls == 1,
+                eager=cell.mode is Mode.EAGER,
                 reason=reason,
                 findings=own,
             ),

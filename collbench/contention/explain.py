@@ -98,13 +98,14 @@ def explain(
     links: bool = True,
     pcie: bool = True,
     alone: bool = False,
+    eager: bool = False,
     reason: str = "the model has no parameters for it here",
     findings: Sequence[Finding] = (),
 ) -> Explanation:
     """Explain one algorithm at one size.
 
     `links` is false where ranks share one GPU or run on processors, `pcie` where their links are none of PCIe; `alone`
-    says that it was a call by itself, not one of a chain.
+    says that it was a call by itself, not one of a chain, `eager` that the host launched each.
 
     Without a prediction nothing is blamed, for that `reason`. Above `MOST_RATIO` no term is named: of the degraded
     states that fit, one that `findings` show, else the first that they leave untested, with the test to run.
@@ -117,7 +118,7 @@ def explain(
     if ratio is not None and ratio > MOST_RATIO:
         link = prediction.bottleneck.link if prediction.bottleneck else ""
         fitting = suspects(schedule, link, links=links, pcie=pcie)
-        return _unexplained(name, record, ratio, fitting, findings, alone=alone)
+        return _unexplained(name, record, ratio, fitting, findings, alone=alone, eager=eager)
     low, high = prediction.interval_us
     verdict = Verdict.FASTER if measured_us is not None and measured_us < low else Verdict.EXPLAINED
     sentence = f"{name}: {_times(prediction, measured_us)}: {_terms(schedule, prediction)}."
@@ -142,14 +143,18 @@ def _not_modelled(name: str, algorithm: str, size_bytes: int, measured_us: float
 
 def _unexplained(
     name: str, record: Mapping[str, Any], ratio: float, fitting: Sequence[Regime], findings: Sequence[Finding],
-    *, alone: bool,
+    *, alone: bool, eager: bool,
 ) -> Explanation:  # fmt: skip
     of = {finding.regime: finding for finding in findings}
     known = [of[regime.name] for regime in fitting if regime.name in of]
     found = next((one for one in known if one.state is State.PRESENT), None)
     excluded = {one.regime for one in known if one.state is State.ABSENT}
     test = None if found or alone else next((regime for regime in fitting if regime.name not in excluded), None)
-    step = f"It is{_ALONE.removeprefix(',')}." if alone and not found else _next_step(found, test, sorted(excluded))
+    step = (
+        f"It is{_ALONE.removeprefix(',')}."
+        if alone and not found
+        else _next_step(found, test, sorted(excluded), eager=eager)
+    )
     sentence = (
         f"{name}: {format_us(record['measured_us'])} us measured, {format_us(record['predicted_us'])} us predicted, "
         f"{ratio:.1f} times as much: contention does not explain it. {step}"
@@ -162,10 +167,12 @@ def _unexplained(
     )
 
 
-def _next_step(found: Finding | None, test: Regime | None, excluded: Sequence[str]) -> str:
+def _next_step(found: Finding | None, test: Regime | None, excluded: Sequence[str], *, eager: bool) -> str:
     if found is not None:
         return f"This run shows {found.regime}: {found.line}."
     but = f"The run shows no {' and no '.join(excluded)}. " if excluded else ""
+    if test is None and eager:
+        return f"{but}The host launched each call, and no probe tells how long that takes it: see captured chains."
     if test is None:
         return f"{but}No other state is known that fits: measure again with nothing else running, else the model fails."
     return f"{but}Test for {test.name}: {test.test} ({test.flag}); {test.command} does."

@@ -65,7 +65,7 @@ class Predicted:
         own = of_cell(self.findings, self.evidence.samples, cell.cell_id)
         return explain(
             cell.algorithm, size, schedule, prediction, row["p50_us"], links=links, alone=cell.calls == 1,
-            pcie=self.run.fabric is not Fabric.NVLINK, findings=own,
+            eager=cell.mode is Mode.EAGER, pcie=self.run.fabric is not Fabric.NVLINK, findings=own,
         )  # fmt: skip
 
     def why_not(self) -> str:

@@ -148,6 +148,19 @@ def test_a_single_call_is_no_sign_of_a_degraded_state() -> None:
     assert "This run shows posted-write collapse" in named.sentence
 
 
+def test_the_time_of_the_host_is_no_failure_of_the_model() -> None:
+    """Seen on two H200: chains of NCCL from Python take 24 us a call, captured 6; no probe tells the host's share."""
+    schedule = registry()["nccl_ring_ll"].traffic(Call(STORY, 8), machine())
+    prediction = Model(machine()).predict(schedule)
+    quiet = [finding(name, State.ABSENT, 0.0) for name in ("NCCL on shared memory or the network", "entry skew")]
+    one, other = (
+        explain("nccl_ring_ll", STORY, schedule, prediction, 500.0, pcie=False, eager=eager, findings=quiet)
+        for eager in (True, False)
+    )
+    assert one.sentence.endswith("no probe tells how long that takes it: see captured chains.")
+    assert other.sentence.endswith("else the model fails.")
+
+
 def test_just_below_twice_is_still_explained() -> None:
     total = of("push", None).record["predicted_us"]
     assert of("push", 1.99 * total).verdict is Verdict.EXPLAINED

@@ -25,9 +25,21 @@ def compatibility(run: Run, failures: Sequence[Mapping[str, str]]) -> dict[str, 
     others = [row for row in rows.values() if not row["measurable"]] if machine.topology.gpus else []
     return {
         "warnings": [public(one.line) for one in machine_warnings(machine)],
-        "failures": [{**one, "remedy": _remedy(one, rows)} for one in failures],
+        "failures": _once([{**one, "remedy": _remedy(one, rows)} for one in failures]),
         "unmeasured": [_other(row) for row in others],
     }  # fmt: skip
+
+
+def _once(failures: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """What would give cells more time is said beside the first that had none, not beside each algorithm."""
+    said: set[tuple[str, str]] = set()
+    found = []
+    for one in failures:
+        key = (one["reason"], one["remedy"])
+        again = one["status"] == Status.NOT_RUN and key in said
+        said.add(key)
+        found.append(one | {"remedy": "the same"} if again and one["remedy"] else one)
+    return found
 
 
 def _remedy(failure: Mapping[str, str], rows: Mapping[str, Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from collbench.report.latency import latency_figure
 from collbench.report.launch_figure import launch_figure
 from collbench.report.predicted import Predicted
 from collbench.report.reasons import reasons
-from collbench.report.series import CROWDED_TIE, TIE, Panel, Series, panels, spreads
+from collbench.report.series import CROWDED_TIE, TIE, Panel, panels, spreads
 from collbench.report.sharing import sharing
 from collbench.report.svg import Styles
 from collbench.results.crowding import turns
@@ -113,15 +113,6 @@ def _fastest(panel: Panel, leads: Sequence[answer.Lead]) -> Table:
     kept = [i for i, _ in enumerate(columns) if any(line[i] for line in lines)]
     told_lines = [[line[i] for i in kept] for line in lines]
     return Table(f"Fastest per size: {panel.title}", [columns[i] for i in kept], told_lines)
-
-
-def _without_gain(lead: answer.Lead, other: Series | None) -> str:
-    """Why there is no gain over the usual algorithm at a size."""
-    if other is None or other.at(lead.bytes) is None:
-        return "not measured"
-    if lead.best.name == other.name:
-        return "is the fastest"
-    return "tied" if other.name in lead.ties else "not believed"
 
 
 def _leads(found: Sequence[Panel]) -> dict[str, Any]:

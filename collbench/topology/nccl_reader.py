@@ -127,11 +127,11 @@ class Reader:
         self.link(Link(b, a, kind, **facts))  # type: ignore[arg-type]  # same
 
     def _cpu(self, cpu: Element, hosts: Mapping[str, int], many: bool) -> str:  # noqa: FBT001 - private, one call
-        attributes = {name: cpu.get(name) for name in _CPU} | {"numa": cpu.get("numaid")}
+        numa = cpu.get("numaid") if cpu.get("numaid").isdecimal() else ""  # NCCL writes -1 where the kernel knows none
+        attributes = {name: cpu.get(name) for name in _CPU} | {"numaid": numa, "numa": numa}
         host = hosts[cpu.get("host_hash")]
         if many:
             attributes["host"] = str(host)
-        numa = cpu.get("numaid")
         default = f"host{host}_socket{numa}" if many else f"socket{numa}"
         socket = self.add(NodeKind.SOCKET, cpu.get("id") or (default if numa else ""), attributes)
         for child in cpu.children:

@@ -108,6 +108,16 @@ def _top(node: str, parents: "dict[str, str]") -> str:
     return node
 
 
+@pytest.mark.parametrize("name", ["topology.json", "nccl-topology.xml", "nvidia-smi.txt"])
+def test_two_h200_are_like_what_was_captured_of_them(name: str, root: Path) -> None:
+    """Eighteen NVLinks each, whoever tells; only the label NV18 hides that both lie on one PCIe bus."""
+    captured = read_capture(root / "docs" / "measurements" / "h200-x2" / "captures" / name)
+    (mine,), (seen,) = relations(loaded("two-h200-nvlink")).values(), relations(captured).values()
+    assert mine == (18, False, True)
+    assert seen[0] == 18
+    assert seen[1] in {False, None}
+
+
 @pytest.mark.parametrize("name", CAPTURES)
 def test_a_machine_is_like_its_capture(name: str) -> None:
     """Pairs share NVLinks, switches and processors as what was captured there says, where it says anything."""

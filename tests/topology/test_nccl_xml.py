@@ -279,6 +279,14 @@ def test_root_ports_are_hidden_from_nccl() -> None:
     assert 'id="hb"' not in seen
 
 
+def test_a_processor_of_no_numa_node_is_a_socket_all_the_same() -> None:
+    """Virtual machines have none: NCCL writes numaid="-1", which is no number of a node."""
+    text = '<system version="1"><cpu numaid="-1"><pci busid="0000:06:00.0" class="0x030200"/></cpu></system>'
+    (socket,) = (node for node in nccl_xml.parse(text).nodes if node.kind is NodeKind.SOCKET)
+    assert socket.id == "socket0"
+    assert "-1" not in socket.attributes.values()
+
+
 def test_topology_without_processor_comes_back() -> None:
     """NCCL needs a cpu element; the one that is made up is taken out again on reading."""
     nodes = (Node("sw", NodeKind.SWITCH), Node("g0", NodeKind.GPU), Node("g1", NodeKind.GPU))

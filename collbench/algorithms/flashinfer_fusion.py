@@ -3,7 +3,7 @@
 Which compute capabilities it compiles for changed with its releases; read in 0.5.3 and 0.7.4.
 """
 
-from collbench.algorithms.cuda_support import number
+from collbench.algorithms.cuda_support import number, ranks_share_gpu
 from collbench.algorithms.epilogues import RESIDUAL_RMSNORM
 from collbench.algorithms.fusion_rows import one_shot_overflows, rows_of_fusion
 from collbench.algorithms.known_system import (
@@ -79,7 +79,7 @@ def _compiler(machine: Machine, call: Call) -> Support | None:
 
 def _collapse(machine: Machine, call: Call) -> Support | None:
     """On PCIe it is a push from all to all: right, and slow where posted writes collapse."""
-    if full_nvlink(machine) or call.world_size == 2:  # noqa: PLR2004 - no fan-out
+    if full_nvlink(machine) or ranks_share_gpu(machine) or call.world_size == 2:  # noqa: PLR2004 - no fan-out
         return None
     reason = (
         "it runs, and pushes every message to every rank at once: a four-rank server on PCIe became slower with it, "
@@ -110,10 +110,9 @@ def _one_shot_addresses(machine: Machine, call: Call) -> Support | None:
     return Support.no(reason, "let it choose, or use a smaller message", "FlashInfer 0.7.4 trtllm_allreduce_fusion.cuh")
 
 
-_SHARING = sharing_unsaid("FlashInfer's workspace", _SOURCE)
 _CHOICE = needs_ranks("FlashInfer's choice between one-shot and two-shot", _CHOOSES_FOR, _SOURCE)
 _CHECKS = (
-    _SHARING, _archs, _compiler, needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE), one_host, needs_p2p, _INSTALL,
+    _archs, _compiler, needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE), one_host, needs_p2p, _INSTALL,
     needs_compiler("FlashInfer"), _collapse,
 )  # fmt: skip
 _FINE = Support.yes("compiled at its first call with nvcc and ninja", _SOURCE)
@@ -136,7 +135,7 @@ ALGORITHMS = tuple(
 SYSTEMS = (
     system(
         "flashinfer_mnnvl_fusion", "the same over NVLink multicast", _REFERENCE,
-        (_SHARING, needs_multicast("its mnnvl workspace", _MNNVL),
+        (sharing_unsaid("FlashInfer's workspace", _MNNVL), needs_multicast("its mnnvl workspace", _MNNVL),
          needs_arch("FlashInfer's mnnvl", (9, 10), "backend='trtllm'", "flashinfer pull request 3385"), _INSTALL),
         Support.yes(NOTHING_AGAINST, _MNNVL), pushed, family="flashinfer",
     ),

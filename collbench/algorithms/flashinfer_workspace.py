@@ -15,7 +15,6 @@ from collbench.algorithms.known_system import (
     needs_package,
     needs_ranks,
     one_host,
-    sharing_unsaid,
 )
 from collbench.algorithms.library_system import Way, library, needs_compiler, read_in
 from collbench.algorithms.schedules import pulled, ring
@@ -70,7 +69,7 @@ def _told_nvlink(machine: Machine, call: Call) -> Support | None:
 
 
 _COMMON: tuple[Check, ...] = (
-    sharing_unsaid("FlashInfer's workspace", _POLICY), NEEDS_PCIE_RANKS, _least, one_host, needs_p2p, _INSTALL,
+    NEEDS_PCIE_RANKS, _least, one_host, needs_p2p, _INSTALL,
     needs_compiler("FlashInfer"), read_in("flashinfer", _SINCE, _POLICY),
 )  # fmt: skip
 _FOUR = needs_ranks("a copy-engine variant", (4, 8), _COPY)
@@ -101,7 +100,7 @@ ALGORITHMS = (
     *_WORKSPACE,
     library(
         "flashinfer_vllm", "vLLM's kernels behind FlashInfer's operators", _REFERENCE,
-        (sharing_unsaid("FlashInfer's operators", _VLLM), _told_nvlink,
+        (_told_nvlink,
          needs_ranks("its dispatch", (2, 4, 6, 8), _VLLM), needs_bytes("its operator", _MOST_BYTES, _PACK, _VLLM),
          one_host, needs_p2p, _INSTALL, needs_compiler("FlashInfer"), read_in("flashinfer", _SINCE, _VLLM)),
         Support.yes("", _VLLM), pulled, family="flashinfer", way=Way(f"{_RUNNER}:VllmKernels"),

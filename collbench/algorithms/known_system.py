@@ -99,7 +99,10 @@ def own_gpus(name: str, source: str) -> Check:
 
 
 def sharing_unsaid(name: str, source: str) -> Check:
-    """Whether several ranks on one GPU work is not known of most libraries."""
+    """Whether several ranks on one GPU work is not known of libraries that nobody has run so.
+
+    Those without this check were: docs/measurements/systems.md has their times.
+    """
 
     def check(machine: Machine, call: Call) -> Support | None:
         del call

@@ -77,7 +77,7 @@ def _operators(machine: Machine, call: Call) -> Support | None:
 ALGORITHMS = (
     library(
         "mscclpp_one_shot_packet", "one-shot push in packets, by the operators inside sgl-kernel", _REFERENCE,
-        (sharing_unsaid("MSCCL++", _INSIDE), needs_ranks("its one-shot kernel", (8,), _INSIDE),
+        (needs_ranks("its one-shot kernel", (8,), _INSIDE),
          needs_bytes("its one-shot kernel", _MOST_BYTES, 16, _INSIDE), one_host, needs_p2p,
          needs_package("sgl-kernel", _OLD_KERNEL), _operators, _collapse),
         Support.yes(NOTHING_AGAINST, _INSIDE), _allpair, family="mscclpp",

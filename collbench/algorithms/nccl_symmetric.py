@@ -33,10 +33,8 @@ def _release(machine: Machine, call: Call) -> Support | None:
         return Support.unknown(f"{missing}, and these kernels depend on it", "--with nccl=VERSION", _SOURCE)
     if version < _FIRST:
         return Support.no(f"NCCL {version_text(version)} has none", f"use {version_text(_FIRST)} or later", _SOURCE)
-    if full_nvlink(machine):
+    if full_nvlink(machine) or ranks_share_gpu(machine):
         return None
-    if ranks_share_gpu(machine):
-        return Support.unknown("nobody has said whether they are used between ranks that share a GPU", "", _SOURCE)
     if version >= _NVLINK_ONLY:
         reason = f"NCCL {version_text(version)} offers them between GPUs joined by NVLink only; 2.28.9 did on PCIe too"
         return Support.no(reason, "LD_PRELOAD a libnccl of 2.27.3 to 2.28.9", _SOURCE)

@@ -18,7 +18,6 @@ from collbench.algorithms.known_system import (
     no_remote_atomics,
     one_host,
     own_gpus,
-    sharing_unsaid,
     system,
 )
 from collbench.algorithms.library_system import Way, library, needs_compiler, nvlink_gate, past, read_in
@@ -74,7 +73,7 @@ def _size_table(machine: Machine, call: Call) -> Support | None:
 
 _COMMON: tuple[Check, ...] = (one_host, needs_p2p, _INSTALL)
 _COMPILED = (*_COMMON, needs_compiler("SGLang"), read_in("sglang", _GUARDED, _READ))
-_PUSHES = (sharing_unsaid("SGLang's class", _READ), _SIZE, *_COMPILED)
+_PUSHES = (_SIZE, *_COMPILED)
 _PULLS = (*_PUSHES, no_remote_atomics("SGLang's pull", _READ))
 _PAST = partial(past, (_OWN_GPUS, _NVLINK))
 _RUNNER = "collbench.algorithms.sglang_library_runner"
@@ -103,7 +102,7 @@ ALGORITHMS = (
     ),
     library(
         "sglang_classic_one_stage", f"SGLang's first version past its gate, {_ALGO}=1stage", _REFERENCE,
-        (sharing_unsaid("SGLang's class", _OLD), needs_ranks("SGLang's first version", (2, 4, 6, 8), _OLD),
+        (needs_ranks("SGLang's first version", (2, 4, 6, 8), _OLD),
          needs_bytes("SGLang's first version", _OLD_BYTES, 16, _OLD), *_COMMON,
          needs_package("sgl-kernel", "pip install sglang-kernel"), read_in("sglang", _GUARDED, _OLD)),
         _PAST, pulled, family="sglang", way=Way(f"{_RUNNER}:Classic", environment={_ALGO: "1stage", **_ALONE}),

@@ -16,7 +16,6 @@ from collbench.algorithms.known_system import (
     needs_ranks,
     one_host,
     own_gpus,
-    sharing_unsaid,
     system,
 )
 from collbench.algorithms.library_system import Way, library, nvlink_gate, past, read_in
@@ -57,7 +56,7 @@ def _size_gate(machine: Machine, call: Call) -> Support | None:
 
 
 _FORCED_CHECKS = (
-    sharing_unsaid("vLLM's class", _GATE), _RANKS, needs_bytes("vLLM's operator", _DEFAULT_SIZE, 16, _GATE), one_host,
+    _RANKS, needs_bytes("vLLM's operator", _DEFAULT_SIZE, 16, _GATE), one_host,
     needs_p2p, _INSTALL, read_in("vllm", _SINCE, _GATE),
 )  # fmt: skip
 _FORCED = partial(past, (_OWN_GPUS, _NVLINK, _size_gate))

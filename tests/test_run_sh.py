@@ -61,7 +61,7 @@ def test_warnings_of_an_installation_that_succeeds_are_kept_and_not_printed(root
 
 
 PARTS = (
-    *(("one-gpu.sh", part) for part in ("kernels", "model", "systems", "gate")),
+    *(("one-gpu.sh", part) for part in ("kernels", "model", "systems", "systems-2", "launches", "gate")),
     *(("whole-box.sh", part) for part in ("measure", "judge")),
 )
 

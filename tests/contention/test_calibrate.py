@@ -345,14 +345,15 @@ def test_intervals_of_predictions_cover_the_truth(
     machines: list[tuple[dict[str, float], Calibration]], *, calibrated: bool
 ) -> None:
     """Nominal 90 % intervals of four algorithms at six sizes, from priors alone and after probes."""
-    held = []
+    held, spreads = [], []
     for truth, found in machines:
         model = Model(box(), found.parameters if calibrated else None, 4)
         for build in SCHEDULES.values():
             for size in (1 << k for k in range(10, 21, 2)):
                 low, high = model.predict(build(Call(size, 4))).interval_us
                 held.append(low <= true_us(build(Call(size, 4)), truth) <= high)
-    print(calibrated, np.mean(held), len(held))  # noqa: T201 - shown with -s, kept in docs/measurements
+                spreads.append(math.log(high / low) / 2 / 1.645)
+    print(calibrated, np.mean(held), len(held), np.median(spreads))  # noqa: T201 - shown with -s, kept in docs/measurements
     assert np.mean(held) >= 0.85
 
 

@@ -57,6 +57,11 @@ USES = (*_FUSION_USES, *_PCIE_USES, *_VLLM_USES)
 """Everything that is called here."""
 
 
+def _early() -> bool:
+    """Whether to ask for programmatic dependent launch: not its default, but what vLLM 0.33.0 and SGLang 0.5.23 do."""
+    return os.environ.get("COLLBENCH_FLASHINFER_PDL") == "1"
+
+
 class Fusion(LibraryRunner):
     """`allreduce_fusion` over a `trtllm` workspace, one-shot or two-shot as FlashInfer chooses."""
 
@@ -106,11 +111,11 @@ class Fusion(LibraryRunner):
         self._close.callback(self._free)
         pattern = comm.AllReduceFusionPattern
         self._arguments = [self._slot(torch, pattern, i, (rows, hidden)) for i in range(self.slots)]
-        self._notes["shape"] = f"{rows} x {hidden}"
+        self._notes |= {"shape": f"{rows} x {hidden}", "launch_with_pdl": str(_early())}
 
     def _slot(self, torch: Any, pattern: Any, i: int, shape: tuple[int, int]) -> dict[str, Any]:  # noqa: ANN401
         common = {
-            "input": self._x[i].view(shape), "workspace": self._workspace, "launch_with_pdl": False,
+            "input": self._x[i].view(shape), "workspace": self._workspace, "launch_with_pdl": _early(),
             "use_oneshot": self.one_shot, "fp32_acc": True,
         }  # fmt: skip
         if not self.call.epilogue:

@@ -83,12 +83,11 @@ case $part in
     step tune-nccl 80 "$python" -m collbench tune-nccl --nproc 2 --share-gpu "${busy[@]}" "${nccl[@]}" -b 14336 --budget 70s --out "$out/runs/tune"
     ;;
   launches)
-    # five launches of the fastest of each library and of ours, single calls too; then ours with the early start that SGLang's has
+    # five launches of the fastest of each library and of ours, single calls too; then with the early start that SGLang has
     sweep launches-8 430 --nproc 8 --launches 5 --modes graph --calls 1,122 --sizes 1K,14336,64K --budget 420s \
       --algorithms sglang_forced_one_shot_push,flashinfer_trtllm_fusion,vllm_forced_one_stage,push,one_stage_pull_buffered
-    for ranks in 8 2; do
-      COLLBENCH_OWN_PDL=1 sweep "pdl-$ranks" 80 --nproc "$ranks" --launches 5 --algorithms push,one_stage_pull_buffered "${few[@]}" --budget 70s
-    done
+    COLLBENCH_OWN_PDL=1 COLLBENCH_FLASHINFER_PDL=1 sweep pdl-8 160 --nproc 8 --launches 5 "${few[@]}" --budget 150s \
+      --algorithms flashinfer_trtllm_fusion,push,one_stage_pull_buffered
     ;;
   gate)
     # one look at 8 blocks: what both comparisons have time for

@@ -95,6 +95,17 @@ def test_each_runner_calls_its_library_rightly(forked: Forked, tmp_path: Path) -
         assert any(key.startswith("built ") for key in told[0][1]) == compiles, name
 
 
+@pytest.mark.parametrize("asked_for", ["", "1"])
+def test_the_fusion_is_told_whether_it_may_start_early(
+    asked_for: str, forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLBENCH_FLASHINFER_PDL", asked_for)
+    (told,) = run(forked, [flashinfer.FusionOneShot], Call(1024, 2), tmp_path).values()
+    assert [(problem, evidence["launch_with_pdl"], error) for problem, evidence, error in told] == [
+        ("", str(asked_for == "1"), "")
+    ] * 2
+
+
 def test_the_fusion_with_its_epilogue(forked: Forked, tmp_path: Path) -> None:
     call = Call(28_672, 2, epilogue="residual_rmsnorm")
     for name, told in run(forked, [flashinfer.Fusion, flashinfer.FusionOneShot], call, tmp_path).items():

@@ -32,6 +32,11 @@ _NOT_FORESEEN = {
 CHOOSING = tuple(_NOT_FORESEEN)
 """Algorithms of which nobody can say beforehand what they carry out."""
 
+_BY_SIZE = {
+    "flashinfer_pcie_workspace": "its policy takes one of the flashinfer_pcie kernels at each size: see their rows",
+}
+"""Algorithms that carry out others, which ones their traffic says: a forecast has a row for each already."""
+
 _SEVERAL = "several calls in one, which only a change of the model can do: see advise"
 _USUAL_BYTES = 1 << 16  # a size that every algorithm takes that runs at all
 
@@ -107,7 +112,7 @@ class Forecast:
             return f"{_OTHER}: {algorithm.collective}"
         if algorithm.device != "cuda":
             return _ON_PROCESSORS
-        if reason := _NOT_FORESEEN.get(algorithm.name, _SEVERAL if algorithm.batch > 1 else ""):
+        if reason := {**_NOT_FORESEEN, **_BY_SIZE}.get(algorithm.name, _SEVERAL if algorithm.batch > 1 else ""):
             return reason
         if foreign := assumed.why_foreign(algorithm, self.topology):
             return foreign

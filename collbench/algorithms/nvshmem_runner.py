@@ -18,9 +18,9 @@ class AllToAllVdev(Runner):
     """Splits lie on the device and are exchanged in the call, which is what makes it fit for routing without a host.
 
     Every slot is a symmetric tensor of its own, as long as the longest buffer of any rank. Calls take turns between
-    two tensors of splits: in torch's source a call ends without a barrier by writing where its peers write at the start of
-    the next (source offsets, `exchangeSplitAndOffset` and `allToAllV`), so that one tensor for consecutive calls moves
-    wrong data now and then. A rank that has met the others in call i + 1 knows that all have left call i.
+    two tensors of splits: in torch's source a call ends, without a barrier, by writing where its peers write at the
+    start of the next (source offsets, `exchangeSplitAndOffset` and `allToAllV`), so that one tensor for consecutive
+    calls moves wrong data now and then. A rank that has met the others in call i + 1 knows that all have left call i.
     """
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:

@@ -62,7 +62,7 @@ def test_warnings_of_an_installation_that_succeeds_are_kept_and_not_printed(root
 
 PARTS = (
     *(("one-gpu.sh", part) for part in ("kernels", "model", "systems", "systems-2", "launches", "gate")),
-    *(("whole-box.sh", part) for part in ("measure", "judge")),
+    *(("whole-box.sh", part) for part in ("measure", "fewer", "libraries", "judge")),
 )
 
 
@@ -86,6 +86,19 @@ def test_each_part_of_the_measurements_ends_in_time_and_its_options_are_known(
     for words in sweeps:
         assert main(["sweep", *(word for word in words if word != "--share-gpu"), "--dry-run"]) == 0, words
     capsys.readouterr()
+
+
+def test_what_a_box_lacks_is_no_step(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nccl-tests is run by hand only where it is said to be, without the caller's environment; one run is judged."""
+    monkeypatch.setenv("NCCL_TESTS", "/there")
+    with_tests = dry(root, tmp_path / "out", "whole-box.sh", "judge")
+    assert sum(line.startswith("nt-") for line in with_tests) == 4
+    assert sum(": env -i " in line for line in with_tests) == 3
+    monkeypatch.delenv("NCCL_TESTS")
+    assert sum(line.startswith("nt-") for line in dry(root, tmp_path / "out", "whole-box.sh", "judge")) == 1
+    (made,) = (line for line in dry(root, tmp_path / "out", "whole-box.sh", "measure") if line.startswith("sweep-8"))
+    folder = made.split("--out ")[1].split()[0]
+    assert any(line.startswith("explain") and f"explain {folder} " in line for line in with_tests)
 
 
 @pytest.mark.parametrize("script", ["one-gpu.sh", "whole-box.sh"])

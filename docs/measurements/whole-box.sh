@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Everything that collbench can say about one box with several GPUs, in two parts of under ten minutes:
+# Everything that collbench can say about one box with several GPUs, in parts of under ten minutes:
 #
-#   docs/measurements/whole-box.sh PART OUT     PART: measure, judge
+#   docs/measurements/whole-box.sh PART OUT     PART: measure, fewer, libraries, judge
 #
-# `measure`: captures of the wiring, probes, sweeps with all, half and two of the GPUs. `judge`: calibration, prediction,
-# explanation and page of that run, agreement with nccl-tests' method, the gate against itself.
+# `measure`: captures of the wiring, probes, a sweep with all GPUs. `fewer`: the same with four and two of them. `libraries`: other
+# people's kernels in captured chains. `judge`, behind `measure`: calibration, prediction, explanation and page of that run,
+# agreement with nccl-tests' method, the gate against itself.
 # OUT gets a log per step, steps.tsv (step, exit code, seconds), captures and runs.tgz. A step that fails or outlasts its
-# limit does not stop the others. GPUS=N (default: all); NCCL=PATH/libnccl.so.2 names another NCCL; DRY=1 prints the steps.
+# limit does not stop the others. GPUS=N (default: all); NCCL=PATH/libnccl.so.2 names another NCCL, which nccl-tests gets too;
+# NCCL_TESTS=FOLDER says where its programs are; DRY=1 prints the steps.
+#
+# Seen on two H200: sweeps end 3 to 5 s behind their budget. 120 s measured 424 of 532 cells of own, symm and nccl that could run,
+# and cut those of large sizes. A library costs 11 to 48 s a start, most of it imports and builds: hence a part of its own.
 set -uo pipefail
 
-part=${1:?PART: measure or judge}
+part=${1:?PART: measure, fewer, libraries or judge}
 out=${2:?OUT: a folder for the results}
 python=${PYTHON:-python3}
 gpus=${GPUS:-$(nvidia-smi --list-gpus 2>/dev/null | wc -l)}
@@ -33,18 +38,29 @@ step() { # NAME LIMIT COMMAND...
   printf '%s\t%d\t%d\n' "$name" "$status" $((SECONDS - begin)) | tee -a "$out/steps.tsv"
 }
 
-sweep() { # RANKS LIMIT OPTIONS...
-  local ranks=$1 limit=$2
-  shift 2
-  step "sweep-$ranks" "$limit" "$python" -m collbench.sweep --nproc "$ranks" -d bfloat16 --budget $((limit - 10))s \
-    --out "$out/runs/sweep-$ranks" "${nccl[@]}" "$@"
+sweep() { # NAME RANKS LIMIT OPTIONS...
+  local name=$1 ranks=$2 limit=$3
+  shift 3
+  step "$name" "$limit" "$python" -m collbench.sweep --nproc "$ranks" -d bfloat16 --no-probe --budget $((limit - 15))s \
+    --out "$out/runs/$name" "${nccl[@]}" "$@"
 }
 
+raw() { # NAME OPTIONS...   nccl-tests by hand, as its users run it: one process for all GPUs
+  local name=$1 env=(NCCL_NVLS_ENABLE=0)
+  shift
+  [[ -n ${NCCL:-} ]] && env+=(LD_LIBRARY_PATH="$(dirname "$NCCL")")
+  # -J writes the whole environment into its file, so it gets none but this
+  step "nt-$name" 20 env -i "${env[@]}" "$NCCL_TESTS/all_reduce_perf" -g "$gpus" -b 1K -e 4M -f 4 -d bfloat16 -n 122 -w 10 "$@" \
+    -J "$out/captures/nt-$name.json"
+}
+
+ours=own,symm,nccl
 case $part in
   measure)
     step smi-topo 10 nvidia-smi topo -m
     for kind in r w n a; do step "smi-p2p-$kind" 10 nvidia-smi topo -p2p "$kind"; done
-    step lspci 10 lspci -tv
+    step nvlink 10 nvidia-smi nvlink -s
+    command -v lspci >/dev/null && step lspci 10 lspci -tv # containers often lack it
     step topo 20 "$python" -m collbench topo --json --out "$out/captures/topology.json"
     step doctor 10 "$python" -m collbench doctor
     step doctor-deep 20 "$python" -m collbench doctor --deep
@@ -54,22 +70,34 @@ case $part in
     step nccl-dumps 40 "$python" -m collbench.sweep --nproc "$gpus" --algorithms nccl_auto -b 1K -e 1K --modes eager --calls 1 \
       --no-probe --out "$out/runs/dumps" "${nccl[@]}"
     unset NCCL_TOPO_DUMP_FILE NCCL_GRAPH_DUMP_FILE
-    sweep "$gpus" 200
-    ((gpus > 4)) && sweep 4 80
-    ((gpus > 2)) && sweep 2 60
+    sweep "sweep-$gpus" "$gpus" 350 --algorithms "$ours"
+    ;;
+  fewer)
+    ((gpus > 4)) && sweep sweep-4 4 300 --algorithms "$ours"
+    ((gpus > 2)) && sweep sweep-2 2 200 --algorithms "$ours"
+    ;;
+  libraries)
+    sweep libraries "$gpus" 590 --algorithms vllm,sglang,flashinfer,mscclpp,push,auto,nccl_auto,symm_one_shot --modes graph \
+      --calls 122 --sizes 1K,14336,64K
     ;;
   judge)
     run=$out/runs/sweep-$gpus
     step calibrate 30 "$python" -m collbench calibrate "$out/runs/probe"
-    step explain 20 "$python" -m collbench explain "$run"
+    step explain 20 "$python" -m collbench explain "$run" --parameters "$out/runs/probe"
     step advise 20 "$python" -m collbench advise "$run" --workload moe-61-decode
     step predict 10 "$python" -m collbench predict --topology "$out/captures/topology.json" -b 14336
-    step report 30 "$python" -m collbench report "$run"
-    # NCCL from outside, both by its own average over many calls and one call at a time
-    step nccl-tests 60 "$python" -m collbench nccl-tests --nproc "$gpus" -b 1K -e 4M -f 4 --out "$out/runs/nccl-tests"
-    one=(--nproc "$gpus" --algorithms push,one_stage_pull_buffered,nccl_ring_ll -d bfloat16 --modes graph --calls 122
-      --sizes 14336,43008 --no-probe)
-    step gate-same 380 "$python" -m collbench gate --paired --seed 1 --blocks 8 --baseline env:COLLBENCH_SIDE=1 \
+    step report 30 "$python" -m collbench report "$run" --parameters "$out/runs/probe"
+    # the same NCCL by three of nccl-tests' methods (chains, graphs of 122, single calls), through the wrapper, and by ours
+    if [[ -n ${NCCL_TESTS:-} ]]; then
+      raw plain
+      raw graph -G 10
+      raw each -I 1
+    fi
+    step nccl-tests 40 env ${NCCL:+LD_LIBRARY_PATH="$(dirname "$NCCL"):${LD_LIBRARY_PATH:-}"} "$python" -m collbench nccl-tests \
+      ${NCCL_TESTS:+--binary "$NCCL_TESTS"} --nproc "$gpus" -b 1K -e 4M -f 4 -d bfloat16 --out "$out/runs/nccl-tests"
+    sweep nt-same "$gpus" 60 --algorithms nccl_auto
+    one=(--nproc "$gpus" --algorithms push,nccl_ring_ll -d bfloat16 --modes graph --calls 122 --sizes 14336,43008 --no-probe)
+    step gate-same 300 "$python" -m collbench gate --paired --seed 1 --blocks 8 --baseline env:COLLBENCH_SIDE=1 \
       --candidate env:COLLBENCH_SIDE=2 --out "$out/runs/gate-same" -- "${one[@]}"
     ;;
   *)

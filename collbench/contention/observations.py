@@ -176,9 +176,7 @@ def _shared_gpu(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
         return lambda b: (
             b.value("shared_gpu.flag") + b.value("shared_gpu.per_peer") * peers + (b.value(fence) if fence else 0.0)
         )
-    if probe.name == "bandwidth.load" and probe.pattern == "all_to_all":
-        return lambda bench: bench.value("shared_gpu.memory_gbps")
-    return None
+    return None  # of bandwidths too: what the probes move stays in the GPU's L2 cache, and kernels were 4 times slower
 
 
 def link_groups(topology: Topology) -> dict[str, list[Link]]:

@@ -36,7 +36,7 @@ TABLES = [
     ("Captured, single calls from an aligned start:", "pair-base", "graph", False),
     ("Launched one by one, single calls from an aligned start:", "pair-base", "eager", False),
     ("has what each enqueues:", "pair-libs", "graph", True),
-    ("which was Ring/LL:", "nccl231", "graph", True),
+    ("what NCCL chose was Ring/LL:", "nccl231", "graph", True),
 ]
 
 

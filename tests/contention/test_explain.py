@@ -107,7 +107,7 @@ def test_a_state_that_was_excluded_is_not_tested_again() -> None:
     one = explain_push(200.0, well)
     assert one.test is not None
     assert one.test.name == "ACS redirect"
-    assert "shows no posted-write collapse. Test for ACS redirect" in one.sentence
+    assert "shows no posted-write collapse that would do. Test for ACS redirect" in one.sentence
     names = ("posted-write collapse", "ACS redirect", "downtrained link", "entry skew")
     done = explain_push(200.0, *(finding(name, State.ABSENT, 1.0) for name in names))
     assert done.test is None
@@ -159,6 +159,17 @@ def test_the_time_of_the_host_is_no_failure_of_the_model() -> None:
     )
     assert one.sentence.endswith("no probe tells how long that takes it: see captured chains.")
     assert other.sentence.endswith("else the model fails.")
+
+
+@pytest.mark.parametrize(("apart", "named"), [(0.24, False), (0.8, True)])
+def test_ranks_that_come_late_cost_what_they_are_late_by(apart: float, named: bool) -> None:  # noqa: FBT001 - a case
+    """Four times the prediction with ranks 24 % apart is three times without: that is not where the time went."""
+    schedule = registry()["push"].traffic(Call(STORY, 8), machine())
+    prediction = shared_gpu(schedule, 8)
+    late = finding("entry skew", State.PRESENT, apart)
+    one = explain("push", STORY, schedule, prediction, 4 * prediction.total_us, links=False, findings=(late,))
+    assert ("This run shows entry skew" in one.sentence) == named
+    assert ("no entry skew that would do" in one.sentence) == (not named)
 
 
 def test_just_below_twice_is_still_explained() -> None:

@@ -71,6 +71,7 @@ def build(
         | launching(kept, turns(folder.run))
         | compatibility(folder.run, tables.failures(rows))
     )
+    context["foreign_parameters"] = parameters is not None
     context |= gate_section(Path(path), folder.run.run_id, outcome) | {"verdict_first": verdict_first}
     return render("page.html", context | around | shown)
 

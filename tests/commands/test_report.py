@@ -44,6 +44,7 @@ def test_parameters_of_another_run_are_said_to_be_such(tmp_path: Path, capsys: p
     page = (plain.path / "report.html").read_text()
     assert f"probes of another run ({probed.run.run_id}, 8 ranks, fabric pcie)" in page
     assert "probes of this machine" not in page
+    assert "collbench calibrate PROBES\ncollbench report RUN --parameters PROBES<" in page
     host = synthetic_run(tmp_path / "host", sizes=(1024, 2048), calls=(1,)).path
     capsys.readouterr()
     _fails([str(host), "--parameters", str(probed.path)], 3, "fabric pcie", capsys)

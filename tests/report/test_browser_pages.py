@@ -78,9 +78,12 @@ def test_it_fits_on_paper_in_dark_ink(browser: "Browser", page: Path) -> None:
 
 @pytest.mark.parametrize("path", GALLERY, ids=[path.stem for path in GALLERY])
 def test_pages_of_the_gallery_are_whole(browser: "Browser", path: Path) -> None:
-    browser.open(path)
+    browser.open(path, width=390, dark=True)
+    browser.run(OPEN)
 
     assert browser.texts("h1")
+    assert browser.sticking_out() == []
+    assert browser.violations() == []
     assert browser.messages == []
     assert set(browser.requests) == {path.as_uri()}
 

@@ -1,13 +1,20 @@
 """What stands in docs/measurements/h200-x2 is what its run folders and captures say."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from collbench.algorithms.base import registry
+from collbench.algorithms.cell_predictions import predictor
+from collbench.contention.parameter_file import read_parameters
+from collbench.contention.parameters import priors
+from collbench.contention.prediction import Prediction
 from collbench.results.store import RunFolder
 from collbench.results.summary import rows
 from collbench.units import format_bytes, format_us
@@ -105,3 +112,92 @@ def test_files_of_nccl_tests_hold_no_environment(path: Path) -> None:
     data = json.loads(path.read_text())
     assert data["env"] == []
     assert {device["hostname"] for device in data["config"]["devices"]} == {"host"}
+
+
+Predicted = tuple[dict[str, Any], list[Prediction]]
+KINDS = {
+    "captured chains": ("graph", True), "eager chains": ("eager", True),
+    "captured single calls": ("graph", False), "eager single calls": ("eager", False),
+}  # fmt: skip
+
+
+def predicted(name: str) -> Iterator[Predicted]:
+    """Measured rows with what priors say of them, and what the probes of the pair do."""
+    with RunFolder.open(FOLDER / "runs" / name) as folder:
+        run = folder.run
+    cells = {cell.cell_id: cell for cell in run.cells}
+    both = [predictor(run, known) for known in (None, read_parameters(FOLDER / "runs" / "pair-base", needed=True))]
+    for row in measured(name):
+        found = [one(cells[row["cell_id"]]) for one in both] if row["status"] == "ok" else []
+        told = [one for one in found if one]
+        if told:
+            yield row, told
+
+
+@pytest.fixture(scope="module")
+def sweep() -> list[Predicted]:
+    return list(predicted("pair-base"))
+
+
+def score(cells: list[Predicted]) -> list[str]:
+    """Rows; then twice error at the median and p90, bias, and how many lie inside: of priors, and of probes."""
+    texts = [str(len(cells))]
+    for known in (0, 1):
+        errors = np.array([math.log(row["p50_us"] / told[known].total_us) for row, told in cells])
+        size = [math.exp(x) for x in (np.median(abs(errors)), np.quantile(abs(errors), 0.9))]
+        inside = [told[known].interval_us[0] <= row["p50_us"] <= told[known].interval_us[1] for row, told in cells]
+        words = " / ".join(f"{100 * (x - 1):.0f} %" if x < 2 else f"x{x:.1f}" for x in size)
+        texts += [words, f"{math.exp(np.median(errors)):.2f}", f"{100 * np.mean(inside):.0f} %"]
+    return texts
+
+
+def of_kind(cells: list[Predicted], kind: str) -> list[Predicted]:
+    mode, chained = KINDS[kind]
+    return [one for one in cells if one[0]["mode"] == mode and (one[0]["calls"] > 1) is chained]
+
+
+def test_errors_of_the_model_are_those_of_the_table(sweep: list[Predicted]) -> None:
+    known = registry()
+    _, *lines = section("have no prediction.")
+    assert len(lines) == 4 * len(KINDS)
+    for name, *texts in lines:
+        kind, _, family = name.strip("*").partition(", ")
+        chosen = [one for one in of_kind(sweep, kind) if not family or known[one[0]["algorithm"]].family in family]
+        assert texts == score(chosen), name
+
+
+def test_errors_of_cells_that_had_no_part_in_the_priors_are_those_of_the_table(sweep: list[Predicted]) -> None:
+    """Host and starts were taken from 1 and 4 KiB of one run; here are its larger sizes, and another run."""
+    other = list(predicted("vdev"))
+    _, *lines = section("had no part in these priors:")
+    assert len(lines) == 6
+    for name, *texts in lines:
+        kind, _, where = name.partition(", ")
+        chosen = of_kind(other if "vdev" in where else [one for one in sweep if one[0]["bytes"] > 4096], kind)
+        assert texts == score(chosen), name
+
+
+def test_priors_of_host_and_starts_are_medians_of_the_smallest_cells(sweep: list[Predicted]) -> None:
+    """As priors.toml says; each pair of cells is of one algorithm at one size, 1 or 4 KiB."""
+    known, prior = registry(), priors()
+    us = {
+        (one["algorithm"], one["bytes"], one["mode"], one["calls"] > 1): one["p50_us"]
+        for one, _ in sweep if one["bytes"] <= 4096
+    }  # fmt: skip
+    names = sorted({key[:2] for key in us})
+    host = {
+        family: float(np.median([us[(*n, "eager", True)] for n in names if known[n[0]].family == family]))
+        for family in ("own", "nccl")
+    }  # fmt: skip
+    assert host["own"] == pytest.approx(prior["launch.eager.own"].value, rel=0.01)
+    assert host["nccl"] == pytest.approx(prior["launch.eager.torch"].value, rel=0.01)
+    whole = [
+        n for n in names if all((*n, mode, chained) in us for mode in ("eager", "graph") for chained in (True, False))
+    ]
+    assert len(whole) == 32
+    graph = [us[(*n, "graph", False)] - us[(*n, "graph", True)] for n in whole]
+    assert np.median(graph) == pytest.approx(prior["launch.start.graph"].value, rel=0.02)
+    launch = 0.66  # as the probes say; the host's comes in its place
+    hosts = {name: host["own" if known[name].family == "own" else "nccl"] - launch for name, _ in whole}
+    eager = [us[(*n, "eager", False)] - us[(*n, "graph", True)] - hosts[n[0]] for n in whole]
+    assert np.median(eager) == pytest.approx(prior["launch.start.eager"].value, rel=0.02)

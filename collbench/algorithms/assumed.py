@@ -5,13 +5,13 @@ from dataclasses import replace
 from collbench.algorithms.base import Algorithm
 from collbench.contention.patterns import through_host
 from collbench.contention.traffic import Schedule
-from collbench.results.records import Fabric
+from collbench.results.records import Call, Fabric
 from collbench.topology.gpus import SWITCHED_OFF, has_peer_access, vendor
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 from collbench.topology.models import arch_of
 
-__all__ = ["OWN", "assumed_machine", "notes", "staged", "usual", "why_foreign"]
+__all__ = ["OWN", "assumed_machine", "notes", "traffic_of", "usual", "why_foreign"]
 
 _SOFTWARE = {
     "torch": "2.13.0", "cuda": "13.0", "nccl": "2.30.7", "cuda-core": "1.0", "cuda-bindings": "13.0", "nvcc": "13.0",
@@ -20,6 +20,10 @@ _SOFTWARE = {
 _USUAL_ARCH = "sm_90"
 OWN = "own"
 """Family of our own algorithms: their traffic is predicted even where our kernels do not run."""
+
+_LAUNCHERS = {OWN: OWN, "nccl": "torch", "symm": "torch", "expert": "torch"}
+_LIBRARY = "library"
+"""Whose host code launches, by family; libraries have operators of their own."""
 
 _MOST_PEERS = 8
 """Peers whose memory one GPU maps where there is no NVSwitch (CUDA programming guide, peer-to-peer memory access)."""
@@ -59,8 +63,10 @@ def why_foreign(algorithm: Algorithm, topology: Topology) -> str:
     return f"made for NVIDIA's GPUs, and these are {made}'s"
 
 
-def staged(schedule: Schedule, machine: Machine) -> Schedule:
-    """The schedule as it is on this machine: through host memory where GPUs do not reach each other."""
+def traffic_of(algorithm: Algorithm, call: Call, machine: Machine) -> Schedule:
+    """Its schedule on this machine: who launches it, and through host memory where GPUs do not reach each other."""
+    launcher = _LAUNCHERS.get(algorithm.family, _LIBRARY)
+    schedule = replace(algorithm.traffic(call, machine.topology), launcher=launcher)
     apart = machine.facts.get("p2p") in SWITCHED_OFF or not has_peer_access(machine.topology)
     return through_host(schedule) if apart else schedule
 

@@ -33,13 +33,12 @@ class _Predictor:
             return None
         topology = self.machine.topology
         try:
-            schedule = algorithm.traffic(cell.call, topology)
+            schedule = assumed.traffic_of(algorithm, cell.call, self.machine)
             if self.run.fabric is Fabric.SHARED_GPU:
                 chained = cell.mode is Mode.GRAPH and cell.calls > 1
                 return shared_gpu(schedule, cell.call.world_size, self.parameters) if chained else None
             model = self._model(topology, cell.call.world_size) if self.run.fabric in _FAR else None
-            staged = assumed.staged(schedule, self.machine)
-            return model.predict(staged, cell.mode, chained=cell.calls > 1) if model else None
+            return model.predict(schedule, cell.mode, chained=cell.calls > 1) if model else None
         except CollbenchError:
             return None
 

@@ -174,7 +174,7 @@ class Forecast:
 
     def schedule(self, algorithm: Algorithm, size_bytes: int) -> Schedule:
         """Its traffic."""
-        return assumed.staged(algorithm.traffic(self.call(size_bytes), self.topology), self._machine)
+        return assumed.traffic_of(algorithm, self.call(size_bytes), self._machine)
 
     def predict(self, algorithm: Algorithm, size_bytes: int) -> Prediction:
         """One algorithm at one size."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from collbench.contention.predict import NCCL_PROTOCOLS, Prediction
+from collbench.contention.predict import NCCL_PROTOCOLS, STARTS, Prediction
 from collbench.contention.regimes import REGIMES, Finding, Regime, State
 from collbench.contention.traffic import Move, Schedule
 from collbench.units import format_us
@@ -205,7 +205,7 @@ def _times(prediction: Prediction, measured_us: float | None) -> str:
 
 def _terms(schedule: Schedule, prediction: Prediction) -> str:
     words = {
-        "launch": "launch {}", "sync": "synchronisation {}", "path": "latency of the wires {}",
+        "launch": _launch(prediction), "sync": "synchronisation {}", "path": "latency of the wires {}",
         "port": f"moving a rank's own {_own_kib(schedule):.0f} KiB {{}}", "queueing": _queueing(prediction),
         "efficiency": "what links lose under such traffic {}", "window": "waiting for reads in flight {}",
         "reduce": "summing {}" if prediction.bottleneck else "moving and summing in the GPU's memory {}",
@@ -216,6 +216,12 @@ def _terms(schedule: Schedule, prediction: Prediction) -> str:
 
 
 _LEAST_US = 0.05
+
+
+def _launch(prediction: Prediction) -> str:
+    """Launch, and of a call alone how much of it is its start."""
+    us = next((prediction.parts[name].us for name in STARTS if name in prediction.parts), None)
+    return "launch {}" if us is None else f"launch {{}} ({format_us(us)} of it the start of a call alone)"
 
 
 def _queueing(prediction: Prediction) -> str:
@@ -258,6 +264,4 @@ def _narrower(prediction: Prediction) -> str:
 
 
 _MOSTLY = 0.5
-_ALONE = (
-    ", a single call: it holds a start of its own and the ranks' arrival, which the model does not know; see chains"
-)
+_ALONE = ", a single call: its start and the ranks' arrival differ between hosts more than chains do; see those"

@@ -15,13 +15,19 @@ from collbench.contention.wires import STAGES, Cost, Stage, Wires, most_partners
 from collbench.results.records import Mode
 from collbench.topology.graph import LinkKind, Topology
 
-__all__ = ["NCCL_PROTOCOLS", "SELF_ANNOUNCING", "TERMS", "Bottleneck", "Model", "Prediction", "predict", "shared_gpu"]
+__all__ = [
+    "NCCL_PROTOCOLS", "SELF_ANNOUNCING", "STARTS", "TERMS", "Bottleneck", "Model", "Prediction", "predict",
+    "shared_gpu",
+]  # fmt: skip
 
 SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes", "sentinel"})
 """Protocols whose data carry their own flags: no fence, and no flag that flies behind the data."""
 
 NCCL_PROTOCOLS = frozenset({"LL", "LL128", "Simple", "SymmetricLL", "Symmetric"})
 """Protocols whose synchronisation is part of NCCL's base and hop; the last two are of kernels on symmetric memory."""
+
+STARTS = ("launch.start.graph", "launch.start.eager")
+"""Parameters of what a call alone takes beyond one of a chain, captured and eager."""
 
 
 class Model:
@@ -66,18 +72,39 @@ class Model:
     def _launch(self, found: Terms, schedule: Schedule, mode: Mode, *, chained: bool) -> None:
         """Launches of a captured graph, or of the host: in a chain it launches the next call while this one runs.
 
-        A chain of eager calls takes as long as the slower of the two, the host or the GPU.
+        A chain of eager calls takes as long as the slower of the two, the host or the GPU. A call alone has a start of
+        its own besides; an eager one only where it is known who launched it.
         """
-        graph, eager, times = self.parameters["launch.graph"], self.parameters["launch.eager"], schedule.launches
+        name, eager = self._host(schedule.launcher)
+        host_us = eager.value * (1 if schedule.launcher == "torch" else schedule.launches)
         if mode is Mode.EAGER and not chained:
-            found.use("launch", eager.value * times, "launch.eager", eager)
+            found.use("launch", host_us, name, eager)
+            self._start(found, STARTS[1] if schedule.launcher else "")
             return
-        found.use("launch", graph.value * times, "launch.graph", graph)
-        waiting = eager.value * times - found.total_us
-        if mode is Mode.EAGER and waiting > 0:
+        graph = self.parameters["launch.graph"]
+        found.use("launch", graph.value * schedule.launches, "launch.graph", graph)
+        if mode is Mode.GRAPH:
+            self._start(found, "" if chained else STARTS[0])
+            return
+        waiting = host_us - found.total_us
+        if waiting > 0:
             found.add("launch", waiting, 0.0)
             found.prior_us = found.total_us if eager.is_prior else 0.0
-            found.parts = {"launch.eager": Part(found.total_us, eager.sd)}
+            found.parts = {name: Part(found.total_us, eager.sd)}
+
+    def _start(self, found: Terms, name: str) -> None:
+        """What a call alone takes beyond one of a chain; nothing without a name."""
+        if name:
+            found.use("launch", self.parameters[name].value, name, self.parameters[name])
+
+    def _host(self, launcher: str) -> tuple[str, Parameter]:
+        """The host's time for one eager launch: the launcher's own where there is one, else of any from Python.
+
+        That of `torch` is per call, however many kernels its operator launches.
+        """
+        name = f"launch.eager.{launcher}"
+        own = self.parameters.get(name) if launcher else None
+        return (name, own) if own else ("launch.eager", self.parameters["launch.eager"])
 
     def _reduce(self, found: Terms, schedule: Schedule, moving_us: float) -> None:
         """Reading what is summed.

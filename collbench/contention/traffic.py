@@ -64,7 +64,8 @@ class Schedule:
     """Phases in order, and what a call costs beside them.
 
     `reduce_bytes` is what the slowest rank reads while it sums; `wire_factor` the bytes on the wire per payload byte
-    (LL 2, LL128 128/120, else 1: docs/design.md section 6); `launches` the kernel launches per call.
+    (LL 2, LL128 128/120, else 1: docs/design.md section 6); `launches` the kernel launches per call. `launcher` says
+    whose host code launches eagerly: `own`, `torch`, `library`; empty where nobody knows how, nor how calls were timed.
     """
 
     phases: tuple[Phase, ...]
@@ -72,6 +73,7 @@ class Schedule:
     wire_factor: float = 1.0
     launches: int = 1
     protocol: str = ""
+    launcher: str = ""
 
 
 def one_stage(call: Call, move: Move, *, syncs: int = 1, wire_factor: float = 1.0, protocol: str = "") -> Schedule:

@@ -67,6 +67,31 @@ def test_a_crossover_is_where_the_faster_one_changes() -> None:
     assert [c.after for c in crossings[:-1]] == [c.before for c in crossings[1:]]
 
 
+def test_a_schedule_says_whose_host_code_launches_it() -> None:
+    """Ours, torch's for NCCL and symmetric memory, and libraries their own."""
+    forecast = Forecast(topology())
+    of = {
+        a.name: forecast.schedule(a, 1024).launcher for a in registry().values() if a.device == "cuda" and a.batch == 1
+    }
+    names = ("push", "nccl_ring_ll", "symm_one_shot", "nccl_all_to_all", "vllm_one_stage", "flashinfer_pcie_push")
+    assert [of[name] for name in names] == ["own", "torch", "torch", "torch", "library", "library"]
+    eager = Forecast(topology(), mode=Mode.EAGER)
+    known = registry()
+    us = [eager.predict(known[name], 1024).total_us for name in ("push", "nccl_ring_ll", "flashinfer_pcie_push")]
+    assert us == pytest.approx([priors()[f"launch.eager{x}"].value for x in (".own", ".torch", "")], rel=0.3)
+
+
+def test_a_single_call_of_a_run_has_its_start() -> None:
+    one = cell("push")
+    alone = replace(one, calls=1)
+    run = run_of(one, alone)
+    chain, start = predictor(run)(one), priors()["launch.start.graph"].value
+    single = predictor(run)(alone)
+    assert chain is not None
+    assert single is not None
+    assert single.total_us - chain.total_us == pytest.approx(start)
+
+
 def test_what_is_not_known_is_said() -> None:
     """Links without a capacity of their own or of their class: the row says that bytes cost nothing."""
     bare = replace(topology(), links=tuple(replace(x, capacity_gbps=None, generation=0) for x in topology().links))

@@ -10,7 +10,7 @@ from collbench.contention.parameters import Parameter, priors
 from collbench.contention.predict import Model, predict, shared_gpu
 from collbench.contention.regimes import REGIMES, Finding, State
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
-from collbench.results.records import Call
+from collbench.results.records import Call, Mode
 from collbench.topology import catalog
 from collbench.topology.graph import Topology
 from collbench.units import format_us
@@ -141,11 +141,23 @@ def test_a_single_call_is_no_sign_of_a_degraded_state() -> None:
     prediction = Model(machine()).predict(schedule)
     far, near = (explain("push", STORY, schedule, prediction, us, alone=True) for us in (200.0, 30.0))
     assert (far.verdict, far.test, far.record["run_instead"]) == (Verdict.UNEXPLAINED, None, None)
-    assert "It is a single call: it holds a start of its own" in far.sentence
-    assert "us, a single call: it holds" in near.sentence
+    assert "It is a single call: its start and the ranks' arrival differ" in far.sentence
+    assert "us, a single call: its start" in near.sentence
     sick = finding("posted-write collapse", State.PRESENT, 0.07)
     named = explain("push", STORY, schedule, prediction, 200.0, alone=True, findings=(sick,))
     assert "This run shows posted-write collapse" in named.sentence
+
+
+def test_of_a_call_alone_it_is_said_what_its_start_takes() -> None:
+    schedule = Schedule(registry()["push"].traffic(Call(STORY, 8), machine()).phases, launcher="own")
+    model = Model(machine())
+    graph, eager = (
+        explain("push", STORY, schedule, model.predict(schedule, mode, chained=False), 30.0, alone=True)
+        for mode in (Mode.GRAPH, Mode.EAGER)
+    )
+    assert "launch 6.70 (4.50 of it the start of a call alone)" in graph.sentence
+    assert "launch 17.8 (11.0 of it the start of a call alone)" in eager.sentence
+    assert "start of a call" not in explain("push", STORY, schedule, model.predict(schedule), 30.0).sentence
 
 
 def test_the_time_of_the_host_is_no_failure_of_the_model() -> None:

@@ -173,6 +173,47 @@ def test_a_chain_of_eager_calls_takes_as_long_as_the_slower_of_host_and_gpu() ->
     assert waiting.prior_share == 0.0
 
 
+def launched_by(launcher: str, name: str = "push", *, launches: int = 1) -> Schedule:
+    return replace(schedule_of(name), launcher=launcher, launches=launches)
+
+
+@pytest.mark.parametrize(("launcher", "name"), [
+    ("own", "launch.eager.own"), ("torch", "launch.eager.torch"), ("library", "launch.eager"), ("", "launch.eager"),
+])  # fmt: skip
+def test_a_chain_of_eager_calls_waits_for_its_own_launcher(launcher: str, name: str) -> None:
+    known = priors().replaced({name: Parameter(60.0, 0.1, "by hand")})
+    found = predict(launched_by(launcher), machine(), known, mode=Mode.EAGER)
+    assert found.total_us == pytest.approx(60.0)
+    assert set(found.parts) == {name}
+    assert math.fsum(found.terms_us.values()) == pytest.approx(found.total_us)
+
+
+def test_a_call_alone_has_a_start_of_its_own() -> None:
+    """Captured, that of the graph; eager, the host's launch and a start; all of it in the term of the launch."""
+    known, schedule = priors(), launched_by("own")
+    chain, alone = (predict(schedule, machine(), chained=chained) for chained in (True, False))
+    eager = predict(schedule, machine(), mode=Mode.EAGER, chained=False)
+    start = known["launch.start.graph"].value
+    assert alone.total_us - chain.total_us == pytest.approx(start)
+    assert alone.terms_us["launch"] == pytest.approx(known["launch.graph"].value + start)
+    assert eager.terms_us["launch"] == pytest.approx(
+        known["launch.eager.own"].value + known["launch.start.eager"].value
+    )
+    for found in (alone, eager):
+        assert {k: v for k, v in found.terms_us.items() if k != "launch"} == pytest.approx(
+            {k: v for k, v in chain.terms_us.items() if k != "launch"}
+        )
+        assert math.fsum(found.terms_us.values()) == pytest.approx(found.total_us)
+
+
+def test_an_operator_of_torch_is_one_call_of_the_host_however_many_kernels_it_launches() -> None:
+    """Two H200: torch's two-shot launches twice, and takes 23 us a call in an eager chain, as NCCL does."""
+    one, two = (predict(launched_by("torch", launches=n), machine(), mode=Mode.EAGER, chained=False) for n in (1, 2))
+    assert one.total_us == two.total_us
+    mine = [predict(launched_by("own", launches=n), machine(), mode=Mode.EAGER, chained=False) for n in (1, 2)]
+    assert mine[1].total_us - mine[0].total_us == pytest.approx(priors()["launch.eager.own"].value)
+
+
 def test_what_arrives_is_summed_as_it_arrives_and_what_was_pushed_is_read_again() -> None:
     pull, push = (traffic.one_stage(Call(STORY, 8), move) for move in (Move.PULL, Move.PUSH))
     assert predict(pull, machine()).terms_us["reduce"] == 0

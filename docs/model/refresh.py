@@ -4,6 +4,7 @@ A block of the language `console` holds one command behind `$ ` and its output. 
 keeps it from being run. Commands run in the root of the repository.
 """
 
+import argparse
 import os
 import re
 import stat
@@ -86,6 +87,7 @@ def _numbers(line: str) -> list[float]:
 
 def main() -> None:
     """Refresh all pages."""
+    argparse.ArgumentParser(description="Run the commands of the pages in this folder anew.").parse_args()
     for page in pages():
         text = page.read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from collbench.algorithms.cuda_support import ranks_share_gpu, refuse_elements, 
 from collbench.algorithms.gloo import cost_us as gloo_cost_us
 from collbench.algorithms.gloo import environment as gloo_environment
 from collbench.algorithms.host_exchange import refuse_all_to_all
-from collbench.algorithms.known_system import Check, nccl_sharing, needs_p2p, one_host, verdict
+from collbench.algorithms.known_system import Check, full_nvlink, nccl_sharing, needs_p2p, one_host, verdict
 from collbench.algorithms.nccl import DTYPES
 from collbench.algorithms.nccl import environment as nccl_environment
 from collbench.algorithms.shapes import rows_of
@@ -72,8 +72,13 @@ def _torch_here(machine: Machine, call: Call) -> Support | None:
 def _nvshmem(machine: Machine, call: Call) -> Support | None:
     del call
     there = "nvshmem" in machine.software
+    seen = (
+        "on two H200 over NVLink it ran, and one cell of eight came out wrong"
+        if full_nvlink(machine)
+        else "on PCIe its reports are of failures and hangs"
+    )
     reason = (
-        "torch builds it over NVSHMEM, which is installed; on PCIe its reports are of failures and hangs"
+        f"torch builds it over NVSHMEM, which is installed; {seen}"
         if there
         else "torch builds it over NVSHMEM, and whether that is there is not known"
     )

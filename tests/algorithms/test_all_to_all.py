@@ -26,6 +26,9 @@ def machine(nccl: str = "2.30.7", torch: str = "2.11.0+cu130") -> Machine:
     return Machine(GPUS, Fabric.PCIE, 3, software=software)
 
 
+HAS_NVSHMEM = {"torch": "2.11.0+cu130", "nvshmem": "3.4.5"}
+
+
 def verified(runner_class: type[Runner], call: Call) -> Callable[[Any], str]:
     def body(ranks: Any) -> str:
         with runner_class(ranks, call, 2) as runner:
@@ -100,6 +103,14 @@ def test_consecutive_calls_over_nvshmem_take_turns_between_their_splits() -> Non
         ("nccl_all_to_all_native", machine(nccl="2.27.5"), EVEN, Answer.DOES_NOT_RUN, "no all-to-all of its own"),
         ("nccl_all_to_all_native", machine(nccl="2.28.9"), EVEN, Answer.RUNS, ""),
         ("torch_all_to_all_vdev", machine(), EVEN, Answer.UNKNOWN, "NVSHMEM"),
+        ("torch_all_to_all_vdev", replace(machine(), software=HAS_NVSHMEM), EVEN, Answer.UNKNOWN, "on PCIe"),
+        (
+            "torch_all_to_all_vdev",
+            replace(machine(), software=HAS_NVSHMEM, fabric=Fabric.NVLINK),
+            EVEN,
+            Answer.UNKNOWN,
+            "one cell of eight came out wrong",
+        ),
         ("gloo_all_to_all", machine(torch=""), EVEN, Answer.DOES_NOT_RUN, "torch is not installed"),
         ("gloo_all_to_all", machine(), replace(EVEN, bytes=100), Answer.DOES_NOT_RUN, "not the same for every rank"),
         ("gloo_all_to_all", machine(), replace(EVEN, splits=(1,)), Answer.DOES_NOT_RUN, "expected 9"),

@@ -179,7 +179,7 @@ def _next_step(found: Finding | None, test: Regime | None, excluded: Sequence[st
         return f"This run shows {found.regime}: {found.line}."
     but = f"The run shows no {' and no '.join(excluded)} that would do. " if excluded else ""
     if test is None and eager:
-        return f"{but}The host launched each call, and no probe tells how long that takes it: see captured chains."
+        return f"{but}The host launched each call, which takes one host far longer than another: see captured chains."
     if test is None:
         return f"{but}No other state is known that fits: measure again with nothing else running, else the model fails."
     return f"{but}Test for {test.name}: {test.test} ({test.flag}); {test.command} does."

@@ -135,8 +135,8 @@ def _observed(members: Sequence[Probe], ranks: int, fabric: Fabric) -> Observati
 
 def _on_links(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
     src, dst = probe.src, probe.dst
-    if probe.name == "launch":
-        return lambda bench: bench.value("launch.graph")
+    if probe.name.startswith("launch"):
+        return _launch(probe, ranks)
     if probe.name in {"barrier", "barrier_fence"}:
         return _barrier(probe, ranks)
     if probe.name == "flag":
@@ -147,6 +147,17 @@ def _on_links(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
     if probe.name.startswith("bandwidth."):
         flows, mechanism = probe.flows, probe.name.partition(".")[2]
         return lambda b: b.gbps(flows, mechanism)
+    return None
+
+
+def _launch(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
+    if probe.name == "launch":
+        return lambda b: b.value("launch.graph")
+    if probe.name == "launch_eager":
+        return lambda b: max(b.value("launch.eager.own"), b.value("launch.graph"))
+    if probe.name == "launch_alone":
+        barrier = _barrier(probe, ranks)
+        return lambda b: b.value("launch.start.graph") + b.value("launch.graph") + barrier(b)
     return None
 
 

@@ -36,6 +36,7 @@ _BLOCKS, _THREADS, _WARP = 32, 512, 32
 _TARGET_S, _MOST_ROUNDS, _SLOW_S = 2e-3, 64, 0.3
 _EPOCHS, _TURN_BITS = 8192, 19  # more than the rounds of a launch in which ranks meet, and room for 64 of them
 _SHORT, _LONG = 20, 220  # kernels of the two captured chains
+_EAGER = 122  # launches of an eager chain: as many as a sweep's has
 
 
 class _HeardError(TimeoutError):
@@ -90,6 +91,10 @@ class CudaProbes:
     def _run(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
         if task.kind == "launch":
             return {"us": self._launches(torch)}
+        if task.kind == "launch_eager":
+            return {"us": self._eager_launches(torch)}
+        if task.kind == "launch_alone":
+            return {"us": self._alone(torch)}
         if task.kind in {"barrier", "barrier_fence"}:
             return self._barriers(torch, task)
         if task.kind == "bandwidth":
@@ -190,15 +195,53 @@ class CudaProbes:
 
     def _launches(self, torch: Any) -> list[float]:  # noqa: ANN401 - the module
         """Slope of the time of captured chains of empty kernels over their length."""
-        graphs = [self._captured(torch, count) for count in (_SHORT, _LONG)]
+        graphs = [self._empty(torch, count) for count in (_SHORT, _LONG)]
         self._ranks.barrier()
         short, long = ([self._replay_us(torch, graph) for _ in range(_REPEATS + 2)][2:] for graph in graphs)
         for graph in graphs:
             graph.reset()
         return [(b - a) / (_LONG - _SHORT) for a, b in zip(short, long, strict=True)]
 
-    def _captured(self, torch: Any, count: int) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
-        graph, records = torch.cuda.CUDAGraph(), self._record(Op.EMPTY)
+    def _eager_launches(self, torch: Any) -> list[float]:  # noqa: ANN401 - the module
+        """Time per launch of an empty kernel in a chain of them, launched as our runners do: the host's."""
+        assert self._function is not None  # noqa: S101 - opened before any task
+        launcher, current = Launcher(self._function, 1, _WARP, self._record(Op.EMPTY)), torch.cuda.current_stream
+
+        def enqueue() -> None:
+            for _ in range(_EAGER):
+                launcher(0, current().cuda_stream)
+
+        self._ranks.barrier()
+        spans = [self._span_s(torch, enqueue, "eager launches") for _ in range(_REPEATS + 2)]
+        return [span * 1e6 / _EAGER for span in spans[2:]]
+
+    def _alone(self, torch: Any) -> list[float]:  # noqa: ANN401 - the module
+        """A captured barrier of all ranks by itself, timed as a sweep times a captured call.
+
+        It stands behind a chain that keeps the device busy until the host has enqueued it, and a barrier at which the
+        ranks meet. Each has its own epoch, so each replay is of a graph of its own.
+        """
+        busy, pairs = self._empty(torch, _LONG), []
+        for _ in range(_REPEATS + 2):
+            met, alone = (self._record(Op.BARRIER, mask=(1 << self._ranks.world_size) - 1, rounds=1) for _ in range(2))
+            pairs.append((self._captured(torch, met), self._captured(torch, alone)))
+        spans = []
+        for met, alone in pairs:
+            self._clear()
+            self._ranks.barrier()
+            busy.replay()
+            met.replay()
+            spans.append(self._span_s(torch, alone.replay, "a captured barrier alone") * 1e6)
+            self._result("a captured barrier alone")
+        for graph in (busy, *(graph for pair in pairs for graph in pair)):
+            graph.reset()
+        return spans[2:]
+
+    def _empty(self, torch: Any, count: int) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+        return self._captured(torch, self._record(Op.EMPTY), count)
+
+    def _captured(self, torch: Any, records: Any, count: int = 1) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+        graph = torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="thread_local")
         for _ in range(count):
             self._launch(records, 1, _WARP)

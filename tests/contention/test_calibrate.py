@@ -22,7 +22,8 @@ from collbench.results.records import Call, Fabric, Status
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 
 TRUTH = {
-    "launch.graph": 1.7, "sync.flag": 0.24, "sync.per_peer": 0.06, "read.ends": 0.22,
+    "launch.graph": 1.7, "launch.eager.own": 9.0, "launch.start.graph": 3.1,
+    "sync.flag": 0.24, "sync.per_peer": 0.06, "read.ends": 0.22,
     "efficiency.store": 0.74, "efficiency.load": 0.90,
     "capacity of port": 53.0, "capacity of uplink": 48.0, "latency of port": 0.24, "latency of uplink": 0.19,
 }  # fmt: skip
@@ -76,9 +77,11 @@ def hardware(truth: Mapping[str, float] = TRUTH) -> list[Probe]:
         links = len(topology.route(topology.gpus[a], topology.gpus[b]))
         return 2 * truth["latency of port"] + (links - 2) * truth["latency of uplink"]
 
-    found = [Probe("launch", value=truth["launch.graph"])]
+    found = [Probe("launch", value=truth["launch.graph"]), Probe("launch_eager", value=truth["launch.eager.own"])]
     farthest = max(way(a, b) for a, b in PAIRS)
-    found.append(Probe("barrier", value=truth["sync.flag"] + 3 * truth["sync.per_peer"] + farthest))
+    barrier = truth["sync.flag"] + 3 * truth["sync.per_peer"] + farthest
+    found.append(Probe("barrier", value=barrier))
+    found.append(Probe("launch_alone", value=truth["launch.start.graph"] + truth["launch.graph"] + barrier))
     for a, b in PAIRS:
         found.append(Probe("flag", "pair", a, b, ((a, b),), value=truth["sync.flag"] + way(a, b)))
         found.append(Probe("read_chain", "pair", a, b, ((a, b),), value=truth["read.ends"] + 2 * way(a, b)))
@@ -126,7 +129,8 @@ def test_truth_is_found_where_probes_tell_it(found: Calibration) -> None:
     """Capacities, launch and efficiencies within 5 %; what is identified lies in its interval."""
     words = names(found)
     got = {words[one.name]: one for one in found.fitted}
-    for name in ("launch.graph", "capacity of port", "capacity of uplink", "efficiency.store"):
+    wanted = ("launch.graph", "launch.eager.own", "launch.start.graph", "capacity of port", "capacity of uplink")
+    for name in (*wanted, "efficiency.store"):
         assert got[name].identified, name
         assert got[name].value == pytest.approx(TRUTH[name], rel=0.05), name
     assert not found.misfit

@@ -132,7 +132,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
     cuda = SimpleNamespace(
         set_device=lambda _: None, get_device_capability=lambda: (9, 0), synchronize=lambda: None, Stream=Stream,
-        Event=Event, CUDAGraph=Graph, stream=lambda _: contextlib.nullcontext(),
+        Event=Event, CUDAGraph=Graph, stream=lambda _: contextlib.nullcontext(), current_stream=Stream,
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, empty=lambda *_, **__: None))
     monkeypatch.setattr(probe_cuda, "Launcher", Launcher)
@@ -160,6 +160,27 @@ def test_every_task_of_a_plan_is_answered(device: Device) -> None:
 def test_launches_are_the_slope_of_two_chains(device: Device) -> None:
     """What a replay costs beside its kernels falls out."""
     assert ask(Task("launch"))["answer"]["us"] == [pytest.approx(2.0)] * 7
+
+
+def test_launches_by_the_host_are_counted_over_a_chain(device: Device) -> None:
+    """1 ms between the two events, for 122 empty kernels, nine times of which two warm up."""
+    assert ask(Task("launch_eager"))["answer"]["us"] == [pytest.approx(1000 / 122)] * 7
+    assert device.ops() == [Op.EMPTY] * 122 * 9
+
+
+def test_a_captured_barrier_alone_is_timed_behind_one_at_which_ranks_meet(device: Device) -> None:
+    """Each replay at an epoch of its own, the same on all ranks; between the events are 1 ms and one kernel of 2 us."""
+    assert ask(Task("launch_alone"))["answer"]["us"] == [pytest.approx(1002.0)] * 7
+    barriers = [args for args in device.launched if args.op == Op.BARRIER]
+    assert {args.mask for args in barriers} == {0b1111}
+    assert len({args.epoch for args in barriers}) == len(barriers) == 18
+    assert device.ops().count(Op.EMPTY) == 220
+    device.launched.clear()
+    ask(Task("launch_alone"), rank=1)
+    assert [args.epoch for args in device.launched if args.op == Op.BARRIER] == [args.epoch for args in barriers]
+    device.result[0:8] = [0] * 8
+    device.abort = 3
+    assert "rank 2 gave up waiting" in ask(Task("launch_alone"))["reason"]
 
 
 def test_latencies_are_times_of_one_step(device: Device) -> None:

@@ -176,7 +176,7 @@ def install() -> None:
     torch: Any = ModuleType("torch")
     torch.cuda = SimpleNamespace(
         set_device=lambda _: None, get_device_capability=lambda: (9, 0), synchronize=lambda: None, Stream=Stream,
-        Event=Event, CUDAGraph=Graph, stream=lambda _: contextlib.nullcontext(),
+        Event=Event, CUDAGraph=Graph, stream=lambda _: contextlib.nullcontext(), current_stream=Stream,
     )  # fmt: skip
     torch.empty = lambda *_, **__: None
     sys.modules["torch"] = torch

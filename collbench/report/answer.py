@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from collbench.report.absent import absent, listed, sizes_text
 from collbench.report.series import LEAST_LAUNCHES, TIE, Panel, Point, Series
 from collbench.results.records import Fabric
 from collbench.units import format_bytes, format_us
 
-__all__ = ["TIE", "Lead", "cautions", "finding", "headline", "leaders", "leads", "rank", "tie_rule"]
+__all__ = ["TIE", "Lead", "cautions", "finding", "headline", "leaders", "leads", "open_sizes", "rank", "tie_rule"]
 
-_MOST_SPANS, _MOST_NAMES = 4, 3
+_MOST_SPANS, _MOST_ABSENT = 4, 2
 _FACTOR = 2.0
 """From here on a ratio is told as a factor."""
 
@@ -76,12 +77,13 @@ def _tied(best: Point, other: Point, tie: float) -> bool:
     return bool({*best.flags, *other.flags} & {"noisy"}) and ours.high_us >= theirs.low_us
 
 
-def tie_rule(launches: int, tie: float = TIE) -> str:
-    """What counts as a tie in this run, for readers."""
+def tie_rule(launches: int, tie: float = TIE, eager_tie: float = 0.0) -> str:
+    """What counts as a tie in this run, for readers; `eager_tie` where eager calls have a wider rule."""
     if launches >= LEAST_LAUNCHES:
         how = "their intervals overlap"
     else:
         within = f"{100 * (tie - 1):.0f} %" if tie < _FACTOR else f"a factor of {tie:.0f}"
+        within += f" (eager: {100 * (eager_tie - 1):.0f} %, the noise of the host)" if eager_tie > tie else ""
         how = f"medians are within {within}, or one is noisy and the middle halves of their iterations overlap"
     return f"Tied: {how}. In the sentences above a leader stays while another one is only tied with it."
 
@@ -99,8 +101,13 @@ def rank(panel: Panel) -> int:
 def finding(panel: Panel, *, times: bool = True) -> str:
     """One sentence, such as: a is fastest up to 4K (5.1 to 6.0 us), b from 14K (9.3 to 60 us); and what is tied.
 
-    Nobody is called the fastest where all sizes of a span are ties.
+    Nobody is called the fastest where all sizes of a span are ties. A second sentence names who leads at some sizes and
+    was not measured at others.
     """
+    return " ".join([_finding(panel, times=times), *_not_measured(panel)])
+
+
+def _finding(panel: Panel, *, times: bool) -> str:
     spans = _spans(panel)
     if not spans:
         return "No value is above its floor, so nothing can be said."
@@ -115,7 +122,7 @@ def finding(panel: Panel, *, times: bool = True) -> str:
     clear = [f"{span.name} {where[i]}{told[i]}" for i, span in enumerate(spans) if not span.open]
     first = next(span.name for span in spans if not span.open)
     text = ", ".join(clear).replace(first, f"{first} is fastest", 1)
-    tied = [f"{where[i]} {_listed(span.names)} are tied{told[i]}" for i, span in enumerate(spans) if span.open]
+    tied = [f"{where[i]} {listed(span.names)} are tied{told[i]}" for i, span in enumerate(spans) if span.open]
     return "; ".join([text, *tied, *_some_ties(spans)]) + "."
 
 
@@ -123,21 +130,37 @@ def _undecided(spans: Sequence["_Span"], *, times: bool) -> str:
     names = list(dict.fromkeys(name for span in spans for name in span.names))
     low, high = (pick(p.p50_us for span in spans for p in span.points) for pick in (min, max))
     told = format_us(low) if format_us(low) == format_us(high) else f"{format_us(low)} to {format_us(high)}"
-    return f"No fastest can be told at any size: {_listed(names)} are tied{f' ({told} us)' if times else ''}."
+    return f"No fastest can be told at any size: {listed(names)} are tied{f' ({told} us)' if times else ''}."
 
 
 def _some_ties(spans: Sequence["_Span"]) -> list[str]:
-    """Single ties within spans that are not all ties."""
-    tied = sum(len(span.ties) for span in spans if not span.open)
-    total = sum(len(span.points) for span in spans)
-    return [f"tied with another one at {tied} of {total} sizes"] if tied else []
+    """How many sizes are ties, where some of them lie within spans that are not; the count is of all."""
+    if not any(span.ties for span in spans if not span.open):
+        return []
+    every, total = sum(len(span.ties) for span in spans), sum(len(span.points) for span in spans)
+    if any(span.open for span in spans):
+        return [f"{every} of {total} sizes are ties in all"]
+    return [f"tied with another one at {every} of {total} sizes"]
 
 
-def _listed(names: Sequence[str]) -> str:
-    """`a and b`, `a, b and c`, `a, b, c and 2 more`."""
-    more = len(names) - _MOST_NAMES
-    *first, last = names if more <= 0 else [*names[:_MOST_NAMES], f"{more} more"]
-    return f"{', '.join(first)} and {last}" if first else last
+def _not_measured(panel: Panel) -> list[str]:
+    told = [
+        f"at {sizes_text(one.missing, panel.sizes)} {listed(one.names)} (fastest at {sizes_text(one.led, panel.sizes)})"
+        for one in absent(panel)[:_MOST_ABSENT]
+    ]
+    return [f"Not run {'; '.join(told)}."] if told else []
+
+
+def open_sizes(panel: Panel) -> list[str]:
+    """A caution for sizes at which the fastest is open, since who leads at others was not measured there."""
+    found = absent(panel)
+    if not found:
+        return []
+    names = [name for one in found for name in one.names]
+    missing = sorted({size for one in found for size in one.missing})
+    where, were = sizes_text(missing, panel.sizes), "was" if len(names) == 1 else "were"
+    text = f"Who is the fastest at {where} is open: {listed(names)} {were} not run there, and elsewhere the fastest or"
+    return [f"{text} within 5 % of it. Whoever is called the fastest there is so of those that ran."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +183,24 @@ class _Span:
 
 def _spans(panel: Panel) -> list[_Span]:
     found = leads(panel)
-    curves = {one.name: one for one in panel.series}
     spans = []
     for name, group in groupby(zip(leaders(found), found, strict=True), key=lambda pair: pair[0]):
         some = [lead for _, lead in group]
-        points = tuple(point for lead in some if (point := curves[name].at(lead.bytes)))
-        names = dict.fromkeys([name, *(tie for lead in some if lead.ties for tie in (lead.best.name, *lead.ties))])
-        spans.append(_Span(name, points, tuple(lead.bytes for lead in some if lead.ties), tuple(names)))
+        kept = len(some)
+        while any(not lead.ties for lead in some) and some[kept - 1].best.name != name:
+            kept -= (
+                1  # a tie behind which it never leads again is a span of its own, as the table has another one first
+            )
+        spans += [_span(panel, name, part) for part in (some[:kept], some[kept:]) if part]
     return spans
+
+
+def _span(panel: Panel, name: str, some: Sequence[Lead]) -> _Span:
+    curve = next(one for one in panel.series if one.name == name)
+    points = [curve.at(lead.bytes) if any(lead.best.name == name for lead in some) else lead.point for lead in some]
+    names = dict.fromkeys([name, *(tie for lead in some if lead.ties for tie in (lead.best.name, *lead.ties))])
+    ties = tuple(lead.bytes for lead in some if lead.ties)
+    return _Span(name, tuple(point for point in points if point), ties, tuple(names))
 
 
 def _counted(spans: Sequence[_Span]) -> str:

@@ -42,9 +42,14 @@ class Crossing:
 
 
 def crossings(panel: Panel) -> list[Crossing]:
-    """Changes of the fastest, ascending; a leader stays while another one is only tied with it."""
+    """Changes of the fastest, ascending; a leader stays while another one is only tied with it.
+
+    None where every size is a tie: nobody is known to be the fastest before or after.
+    """
     curves = {one.name: one for one in panel.series}
     found = leads(panel)
+    if all(lead.ties for lead in found):
+        return []
     return [
         _crossing(curves[before], curves[after], found[i].bytes, found[i + 1].bytes)
         for i, (before, after) in enumerate(itertools.pairwise(leaders(found)))

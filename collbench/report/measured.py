@@ -13,11 +13,11 @@ from collbench.report.latency import latency_figure
 from collbench.report.launch_figure import launch_figure
 from collbench.report.predicted import Predicted
 from collbench.report.reasons import reasons
-from collbench.report.series import CROWDED_TIE, TIE, Panel, panels, spreads
+from collbench.report.series import CROWDED_TIE, EAGER_TIE, TIE, Panel, panels, spreads
 from collbench.report.sharing import sharing
 from collbench.report.svg import Styles
 from collbench.results.crowding import turns
-from collbench.results.records import Run, Samples
+from collbench.results.records import Fabric, Run, Samples
 from collbench.results.summary import clean
 from collbench.results.summary import rows as make_rows
 from collbench.units import format_bytes, format_us
@@ -34,7 +34,8 @@ def measured(
     rows = make_rows(run, samples, floors, told.times_us)
     crowding = turns(run)
     tie = CROWDED_TIE if crowding else TIE
-    found = numbered(sorted(panels(rows, spreads(samples), tie), key=answer.rank))
+    eager = 0.0 if run.fabric is Fabric.HOST else EAGER_TIE
+    found = numbered(sorted(panels(rows, spreads(samples), tie, eager), key=answer.rank))
     best = answer.headline(found)
     ok = [row for row in rows if row["status"] == "ok"]
     noisy = sum("noisy" in row["flags"] for row in ok)
@@ -47,13 +48,13 @@ def measured(
         "headline_whose": _whose(run),
         "headline_times": answer.finding(best) if best else "",
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
-        "cautions": _foreign(run)
+        "cautions": _foreign(run) + (answer.open_sizes(best) if best else [])
         + answer.cautions(
             run.fabric, launches, noisy, len(ok), finished=bool(run.finished), crowding=crowding
         ),
         "gain": sentence(best, found_leads, run.fabric, crowding) if best else "",
         "fastest": _fastest(best, found_leads) if best else None,
-        "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches, tie),
+        "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches, tie, eager),
         "figures": [latency_figure(panel, f"f{index}-", styles, _tool(run)) for index, panel in enumerate(found)],
     }  # fmt: skip
     shown |= crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)

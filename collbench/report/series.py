@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from collbench.results.intervals import LEAST_LAUNCHES, interval_of_medians
-from collbench.results.records import Samples, Status
+from collbench.results.records import Mode, Samples, Status
 from collbench.results.summary import clean, fold
 
-__all__ = ["CROWDED_TIE", "LEAST_LAUNCHES", "TIE", "Panel", "Point", "Series", "Spread", "panels", "spreads"]
+__all__ = [
+    "CROWDED_TIE", "EAGER_TIE", "LEAST_LAUNCHES", "TIE", "Panel", "Point", "Series", "Spread", "panels", "spreads",
+]  # fmt: skip
 
 TIE = 1.05
 """Ratio of medians below which two algorithms of a run without intervals are called tied: launches of the same binary
@@ -20,6 +22,10 @@ were seen to differ by 1 % (2 pinned ranks) to 15 % (8 ranks on 2 cores)."""
 CROWDED_TIE = 10.0
 """The same where ranks take turns on too few hardware threads: two launches of one algorithm were seen to differ by a
 factor of 2 in the middle, and of 10 in one pair out of ten (docs/measurements/host-crowding.md)."""
+
+EAGER_TIE = 1.3
+"""The same for eager calls on GPUs, which wait for the host: in one launch on two H200 a chain of one algorithm took
+6.9 us per call at 1K and 5.3 at 4K, though more bytes cannot be faster (docs/measurements/h200-x2/runs/pair-base)."""
 
 _PANEL_FIELDS = (
     "collective", "mode", "cadence", "op", "dtype", "world_size", "place", "buffers", "epilogue", "skew",
@@ -84,7 +90,8 @@ class Series:
 class Panel:
     """Curves that may be compared: same call but for its size, same mode and cadence. Fastest first.
 
-    `tie` is the ratio of medians below which two of them are tied, where there are no intervals.
+    `tie` is the ratio of medians below which two of them are tied, where there are no intervals. `unsupported` has by
+    name of a curve the sizes that it cannot take.
     """
 
     mode: str
@@ -93,6 +100,7 @@ class Panel:
     other: Mapping[str, str]
     series: tuple[Series, ...]
     tie: float = TIE
+    unsupported: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -123,14 +131,20 @@ def _spread(parts: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> Spread:
     return Spread(float(low), float(high), interval_of_medians(medians), medians)
 
 
-def panels(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread], tie: float = TIE) -> list[Panel]:
-    """Panels of the `ok` rows, in the order of the plan; `isolated` and `chained` cells are never mixed."""
+def panels(
+    rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread], tie: float = TIE, eager_tie: float = 0.0
+) -> list[Panel]:
+    """Panels of the `ok` rows, in the order of the plan; `isolated` and `chained` cells are never mixed.
+
+    Eager panels take `eager_tie` where it is larger than `tie`.
+    """
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["p50_us"] and row["cell_id"] in spread:
             groups.setdefault(tuple(_field(row, name) for name in _PANEL_FIELDS), []).append(row)
     varying = [i for i in range(len(_PANEL_FIELDS)) if len({key[i] for key in groups}) > 1 and i not in _TITLE]
     numbers: dict[tuple[str, str], int] = {}
+    refused = _unsupported(rows)
     found = []
     for key, members in groups.items():
         curves = _curves(members, spread)
@@ -138,7 +152,20 @@ def panels(rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread], tie:
             numbers.setdefault((one.algorithm, one.variant), len(numbers))
         other = {_PANEL_FIELDS[i].replace("_", " "): key[i] or "none" for i in varying}
         numbered = tuple(replace(one, index=numbers[one.algorithm, one.variant]) for one in curves)
-        found.append(Panel(key[1], key[2], tuple(sorted({row["calls"] for row in members})), other, numbered, tie))
+        calls = tuple(sorted({row["calls"] for row in members}))
+        near = max(tie, eager_tie) if key[1] == Mode.EAGER else tie
+        found.append(Panel(key[1], key[2], calls, other, numbered, near, refused.get(key, {})))
+    return found
+
+
+def _unsupported(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, frozenset[int]]]:
+    """By panel and curve the sizes that it cannot take."""
+    found: dict[tuple[str, ...], dict[str, frozenset[int]]] = {}
+    for row in rows:
+        if row["status"] == Status.UNSUPPORTED:
+            name = " ".join(filter(None, (clean(row["algorithm"]), clean(row["variant"]))))
+            some = found.setdefault(tuple(_field(row, part) for part in _PANEL_FIELDS), {})
+            some[name] = some.get(name, frozenset()) | {row["bytes"]}
     return found
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from collbench.report import answer
-from collbench.report.series import CROWDED_TIE, Panel, Point, Series, Spread, panels, spreads
+from collbench.report.crossings import told
+from collbench.report.series import CROWDED_TIE, EAGER_TIE, TIE, Panel, Point, Series, Spread, panels, spreads
 from collbench.results.records import Fabric, Mode, Samples, Status
 from collbench.results.store import RunFolder
 from collbench.results.summary import rows
@@ -67,8 +68,54 @@ def test_no_winner_is_named_where_all_of_a_span_is_tied() -> None:
     panel = _panel(*(_series(name, times) for name, times in zip("abc", (a, b, c), strict=True)))
 
     assert answer.finding(panel, times=False) == (
-        "b is fastest from 4; up to 2 a and b are tied; tied with another one at 1 of 4 sizes."
+        "b is fastest from 4; up to 2 a and b are tied; 3 of 4 sizes are ties in all."
     )
+
+
+def test_headline_and_crossings_count_the_same_ties() -> None:
+    a, b, c = {1: 1.0, 2: 1.0, 4: 9.0, 8: 9.0}, {1: 1.01, 2: 1.02, 4: 3.0, 8: 3.0}, {1: 9.0, 2: 9.0, 4: 8.0, 8: 3.1}
+    panel = _panel(*(_series(name, times) for name, times in zip("abc", (a, b, c), strict=True)))
+
+    assert "3 of 4 sizes are ties" in answer.finding(panel)
+    assert "At 3 of 4 sizes the fastest is tied" in told([panel])["crossings"][0]["finding"]
+
+
+def test_a_tie_that_another_one_heads_in_the_table_is_said_as_a_tie() -> None:
+    """As at 1M on two H200: the table had two_stage_push first, the headline push."""
+    a, b = _series("a", {1: 1.0, 2: 6.24, 4: 18.0}), _series("b", {1: 2.0, 2: 6.1, 4: 16.0})
+
+    assert answer.finding(_panel(a, b), times=False) == "a is fastest up to 1, b from 4; at 2 a and b are tied."
+    assert answer.leads(_panel(a, b))[1].best.name == "b"
+
+
+def test_who_led_and_did_not_run_elsewhere_is_named() -> None:
+    """SGLang led where it ran, at 1K, and was not run beyond; push must not be called the fastest without that."""
+    push, pull = _series("push", {1024: 2.1, 14336: 2.4, 65536: 2.5}), _series("pull", {1024: 3.0})
+    led = (_series("sgl_one_shot", {1024: 1.6}), _series("sgl_custom", {1024: 1.65}))
+    panel = _panel(*led, push, pull)
+
+    assert answer.finding(panel, times=False).endswith(
+        "Not run at 14K and 64K sgl_one_shot and sgl_custom (fastest at 1K)."
+    )
+    (caution,) = answer.open_sizes(panel)
+    assert caution.startswith("Who is the fastest at 14K and 64K is open: sgl_one_shot and sgl_custom were not run")
+    refused = dict.fromkeys(("sgl_one_shot", "sgl_custom"), frozenset({14336, 65536}))
+    assert answer.open_sizes(replace(panel, unsupported=refused)) == []
+    assert "Not run" not in answer.finding(_panel(push, pull))
+
+
+def test_eager_cells_that_the_host_launches_are_tied_within_its_noise(tmp_path: Path) -> None:
+    a, b = _series("a", {1: 5.3}), _series("b", {1: 6.66})
+    eager = replace(_panel(a, b), mode="eager", tie=EAGER_TIE)
+
+    assert answer.leads(eager)[0].ties == ("b",)
+    assert told([eager])["crossings_table"].lines == []
+    assert answer.leads(_panel(a, b))[0].ties == ()
+    assert "eager: 30 %" in answer.tie_rule(1, eager_tie=EAGER_TIE)
+    made = synthetic_run(tmp_path / "run", modes=(Mode.EAGER, Mode.GRAPH))
+    samples = RunFolder.open(made.path).samples()
+    found = panels(rows(made.run, samples), spreads(samples), eager_tie=EAGER_TIE)
+    assert {(panel.mode, panel.tie) for panel in found} == {("eager", EAGER_TIE), ("graph", TIE)}
 
 
 def test_crowded_ranks_are_tied_within_what_launches_differ_by() -> None:

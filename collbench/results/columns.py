@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from collbench.errors import InvalidError
+from collbench.results.files import refuse_special
 from collbench.results.hostile import tamed
 from collbench.results.lines import KEYS, decode, parse_json
 from collbench.results.records import SCHEMA, Samples
@@ -71,6 +72,7 @@ def read_parquet(path: Path) -> list[Samples]:
     import pyarrow.parquet as pq
 
     try:
+        refuse_special(path)
         table = pq.read_table(path)
         metadata = table.schema.metadata or {}
         version = version_of({"schema": metadata.get(_SCHEMA_KEY, b"").decode(errors="replace")}, str(path))

@@ -11,7 +11,15 @@ from typing import BinaryIO
 
 from collbench.errors import InvalidError
 
-__all__ = ["append_text", "append_whole", "is_special", "lock_folder", "readable_errors", "replace_whole"]
+__all__ = [
+    "append_text",
+    "append_whole",
+    "is_special",
+    "lock_folder",
+    "readable_errors",
+    "refuse_special",
+    "replace_whole",
+]
 
 _LOCK = "lock"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -106,6 +114,17 @@ def is_special(path: Path) -> bool:
         return not stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
         return False
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse what is there and is no regular file: reading a pipe waits for its writer, a device may never end.
+
+    Raises:
+        InvalidError: it is a folder, a pipe, a socket or a device.
+        OSError: see `is_special`.
+    """
+    if is_special(path):
+        raise InvalidError(f"{path}: is no regular file: not read")
 
 
 def replace_whole(path: Path, write: Callable[[BinaryIO], object], *, private: bool = True) -> None:

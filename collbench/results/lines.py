@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 import numpy as np
 
 from collbench.errors import InvalidError
+from collbench.results.files import refuse_special
 from collbench.results.hostile import tamed
 from collbench.results.records import Flag, Samples, Status
 
@@ -163,6 +164,7 @@ def read(
     problems: list[str] = []
     end, newline, cut = 0, False, ""
     try:
+        refuse_special(path)
         with path.open("rb") as file:
             for number, start, line in _lines(file):
                 newline = line is not None and not line.endswith(b"\n")

@@ -106,7 +106,7 @@ def read_probes(folder: Path) -> tuple[list[Probe], list[str]]:
         InvalidError: none of its lines is of use.
     """
     path = folder / PROBES
-    if not path.is_file():
+    if not path.exists():
         raise UsageError(f"{folder}: holds no {PROBES}: run collbench probe --out FOLDER first")
     parsed = lines.read(path, Probe.from_row)
     return [probe for _, probe in parsed.records], list(parsed.problems)

@@ -8,6 +8,7 @@ from typing import Any
 from collbench.errors import InvalidError
 from collbench.results import lines
 from collbench.results.columns import read_parquet
+from collbench.results.files import refuse_special
 from collbench.results.hostile import tamed
 from collbench.results.records import Run, Samples, Status
 from collbench.results.schema import migrate_line, migrate_run, version_of
@@ -19,6 +20,8 @@ __all__ = [
     "SAMPLES",
     "check",
     "evidence_of",
+    "lost_evidence",
+    "missing_lines",
     "planned_rows",
     "read_evidence",
     "read_run",
@@ -38,6 +41,7 @@ def read_run(path: Path) -> tuple[Run, int]:
         InvalidError: missing, damaged, or of a newer schema.
     """
     try:
+        refuse_special(path)
         if path.stat().st_size > _MAX_RUN_BYTES:
             raise InvalidError(f"{path}: larger than {_MAX_RUN_BYTES >> 20} MiB: not a run of collbench")
         text = path.read_bytes()
@@ -48,9 +52,7 @@ def read_run(path: Path) -> tuple[Run, int]:
     try:
         data = lines.parse_json(text)
     except InvalidError as error:
-        raise InvalidError(
-            f"{path}: {error}: damaged; the samples beside it are whole, but their plan is lost"
-        ) from None
+        raise InvalidError(f"{path}: {error}: damaged, and without the plan in it no sample can be used") from None
     version = version_of(data, str(path))
     try:
         return Run.from_dict(migrate_run(data, version)), version
@@ -82,8 +84,12 @@ def check(samples: Samples, rows: Mapping[str, tuple[int, ...]]) -> None:
         raise InvalidError(f"{samples.cell_id}: samples of {found} ranks, expected {expected}")
 
 
-def read_samples(folder: Path, rows: Mapping[str, tuple[int, ...]], version: int) -> tuple[list[Samples], list[str]]:
-    """Samples of use in the order of the file, and what was left out. Lines first, then columns for what is damaged.
+def read_samples(
+    folder: Path, rows: Mapping[str, tuple[int, ...]], launches: int, version: int
+) -> tuple[list[Samples], list[str]]:
+    """Samples of use in the order of the file, and what was left out.
+
+    Lines first, then columns for what is damaged in them or is not among them.
 
     Raises:
         InvalidError: neither file is of use.
@@ -93,16 +99,34 @@ def read_samples(folder: Path, rows: Mapping[str, tuple[int, ...]], version: int
         stored = read_parquet(columns) if columns.exists() else []
         return _keep(enumerate(stored, 1), f"{PARQUET} launch", rows)
     try:
-        parsed = lines.read(truth, lambda data: lines.decode(migrate_line(data, version)))
+        found, problems, damaged = _read_lines(truth, rows, version)
     except InvalidError as error:
         if not columns.exists():
             raise
-        parsed = lines.Parsed((), (str(error),), 0)
+        found, problems, damaged = [], [str(error)], True
+    complete = len([one for one in found if one.status is not Status.NOT_RUN]) >= len(rows) * launches
+    if columns.exists() and (damaged or not complete):
+        found, more = _repair(found, columns, rows, damaged=damaged)
+        problems += more
+    return found, problems
+
+
+def missing_lines(
+    folder: Path, held: Iterable[Samples], rows: Mapping[str, tuple[int, ...]], version: int
+) -> list[Samples]:
+    """Those of the samples held, from both files, that `samples.jsonl` alone would not give."""
+    try:
+        alone = _read_lines(folder / SAMPLES, rows, version)[0] if (folder / SAMPLES).exists() else []
+    except InvalidError:
+        alone = []
+    return _beyond(held, alone)
+
+
+def _read_lines(path: Path, rows: Mapping[str, tuple[int, ...]], version: int) -> tuple[list[Samples], list[str], bool]:
+    """Samples of the file of lines, what was left out, and whether that is because lines are damaged."""
+    parsed = lines.read(path, lambda data: lines.decode(migrate_line(data, version)))
     found, odd = _keep(parsed.records, f"{SAMPLES} line", rows)
-    if parsed.problems and columns.exists():
-        found, more = _repair(found, columns, rows)
-        odd += more
-    return found, [*parsed.problems, *odd]
+    return found, [*parsed.problems, *odd], bool(parsed.problems)
 
 
 def _keep(
@@ -126,17 +150,30 @@ def _keep(
 
 
 def _repair(
-    found: list[Samples], columns: Path, rows: Mapping[str, tuple[int, ...]]
+    found: list[Samples], columns: Path, rows: Mapping[str, tuple[int, ...]], *, damaged: bool
 ) -> tuple[list[Samples], list[str]]:
     try:
         stored, problems = _keep(enumerate(read_parquet(columns), 1), f"{PARQUET} launch", rows)
     except InvalidError as error:
         return found, [str(error)]
-    known = {(s.cell_id, s.launch) for s in found}
-    added = [s for s in stored if (s.cell_id, s.launch) not in known]
-    if added:
+    added = _beyond(stored, found)
+    if added and damaged:
         problems.append(f"{PARQUET} had {len(added)} of the damaged lines")
-    return found + added, problems
+    elif added:
+        problems.append(f"{PARQUET} had {len(added)} lines that {SAMPLES} lacks")
+    better = {(one.cell_id, one.launch) for one in added}
+    return [one for one in found if (one.cell_id, one.launch) not in better] + added, problems
+
+
+def _beyond(samples: Iterable[Samples], known: Iterable[Samples]) -> list[Samples]:
+    """Those that are not known, and those that ran and are known as not run."""
+    held = {(one.cell_id, one.launch): one.status for one in known}
+
+    def is_new(one: Samples) -> bool:
+        status = held.get((one.cell_id, one.launch))
+        return status is None or (status is Status.NOT_RUN and one.status is not Status.NOT_RUN)
+
+    return [one for one in samples if is_new(one)]
 
 
 def read_evidence(path: Path) -> lines.Parsed[tuple[str, int, dict[str, str]]]:
@@ -146,6 +183,29 @@ def read_evidence(path: Path) -> lines.Parsed[tuple[str, int, dict[str, str]]]:
         InvalidError: the file cannot be read.
     """
     return lines.read(path, evidence_of, needed=False, tame=partial(tamed, breaks=True))
+
+
+def lost_evidence(path: Path, run: Run, samples: Iterable[Samples]) -> str:
+    """What of `evidence.jsonl` is damaged or missing, in one sentence; empty where it has all that the run kept.
+
+    A sweep keeps evidence of every ok cell; runs of older releases, and of other tools, of some cells or of none.
+    """
+    ok = {(one.cell_id, one.launch) for one in samples if one.status is Status.OK}
+    if not path.exists():
+        unknown = f"{EVIDENCE} is missing: what really ran is not known of {len(ok)} ok cells"
+        return unknown if ok and run.command[:2] == ("collbench", "sweep") else ""
+    try:
+        parsed = read_evidence(path)
+    except InvalidError as error:
+        return str(error)
+    every = any("judged" in evidence for _, (_, _, evidence) in parsed.records) or not parsed.records
+    lost = ok - {(cell_id, launch) for _, (cell_id, launch, _) in parsed.records} if every else set()
+    told = [*parsed.problems[:1], *([f"{len(parsed.problems) - 1} more like it"] if parsed.problems[1:] else [])]
+    if lost:
+        told.append(
+            f"{'' if told else f'{EVIDENCE}: '}what really ran is not known of {len(lost)} of {len(ok)} ok cells"
+        )
+    return "; ".join(told)
 
 
 def evidence_of(data: Mapping[str, Any]) -> tuple[str, int, dict[str, str]]:

@@ -6,7 +6,8 @@
     samples.parquet  the same samples by column, written when the run is finished (results/columns.py)
     lock             held with flock by the process that writes
 
-Samples are read from `samples.jsonl` where it is there, and what is damaged in it from the parquet file.
+Samples are read from `samples.jsonl` where it is there, and what is damaged in it, or gone from it,
+from the parquet file. Who goes on with a run goes on from both.
 """
 
 import functools
@@ -21,14 +22,16 @@ from typing import Any, Self
 
 from collbench.errors import InvalidError, UsageError
 from collbench.results import lines
-from collbench.results.columns import read_parquet, write_parquet
-from collbench.results.files import append_whole, lock_folder, readable_errors, replace_whole
+from collbench.results.columns import write_parquet
+from collbench.results.files import append_whole, lock_folder, readable_errors, refuse_special, replace_whole
 from collbench.results.reading import (
     EVIDENCE,
     PARQUET,
     RUN,
     SAMPLES,
     check,
+    lost_evidence,
+    missing_lines,
     planned_rows,
     read_evidence,
     read_run,
@@ -204,29 +207,52 @@ class RunFolder:
         found = read_evidence(path).records if path.exists() else ()
         return {(cell_id, launch): evidence for _, (cell_id, launch, evidence) in found}
 
+    def lost_evidence(self) -> str:
+        """What of `evidence.jsonl` is damaged or missing, in one sentence; empty where nothing is."""
+        try:
+            return lost_evidence(self.path / EVIDENCE, self._run, self.samples())
+        except InvalidError as error:  # of the samples
+            return str(error)
+
     def _read(self) -> tuple[list[Samples], list[str]]:
         stamp = tuple(_stamp(self.path / name) for name in (SAMPLES, PARQUET))
         if self._cache is None or self._cache[0] != stamp:
-            self._cache = (stamp, *read_samples(self.path, self._rows, self._version))
+            self._cache = (stamp, *read_samples(self.path, self._rows, self._run.launches, self._version))
         return list(self._cache[1]), list(self._cache[2])
 
     def _prepare_to_append(self) -> None:
         if self._version != CURRENT:
             raise InvalidError(f"{self.path}: an older release wrote it: it can be read, not resumed; start a new run")
+        for name in (SAMPLES, EVIDENCE, PARQUET):
+            refuse_special(self.path / name)
+        held = self.samples()  # of both files
+        lost = self.lost_evidence() if (self.path / EVIDENCE).exists() else ""
+        self._notes += [lost] if lost else []
         for name in (SAMPLES, EVIDENCE):
             with _writing(self.path / name):
                 self._cut_tail(name)
-        if not (self.path / SAMPLES).exists() and (self.path / PARQUET).exists():
-            for samples in read_parquet(self.path / PARQUET):
-                self._append(SAMPLES, lines.encode(samples))
+        self._restore(held)
+
+    def _restore(self, held: list[Samples]) -> None:
+        """Write again what only the parquet file has: the end of the run replaces that file."""
+        if not (self.path / PARQUET).exists():
+            return
+        missing = missing_lines(self.path, held, self._rows, self._version)
+        for samples in missing:
+            self._append(SAMPLES, lines.encode(samples))
+        if missing:
+            self._notes.append(
+                f"{PARQUET} had {len(missing)} lines that {SAMPLES} lacked: they were written there again"
+            )
 
     def _cut_tail(self, name: str) -> None:
         path = self.path / name
         if not path.exists():
             return
-        parsed: lines.Parsed[Any] = read_evidence(path) if name == EVIDENCE else lines.read(path, lines.decode)
         if name == EVIDENCE:
-            self._notes += parsed.problems
+            parsed: lines.Parsed[Any] = read_evidence(path)
+        else:
+            parsed = lines.read(path, lines.decode, needed=False)
         if parsed.whole_bytes < path.stat().st_size:
             os.truncate(path, parsed.whole_bytes)
             self._notes += parsed.problems[-1:] if name != EVIDENCE else ()

@@ -446,8 +446,104 @@ def test_evidence_of_no_use_does_not_stop_a_run(tmp_path: Path) -> None:
     _fill(tmp_path / "run")
     (tmp_path / "run" / "evidence.jsonl").write_bytes(b"\xffgarbage\n{}\n")
     with RunFolder.open(tmp_path / "run", write=True) as folder:
-        assert [text.partition(":")[0] for text in folder.problems()] == [
-            "evidence.jsonl line 1", "evidence.jsonl line 2",
-        ]  # fmt: skip
+        (told,) = folder.problems()
+        assert told.startswith("evidence.jsonl line 1: not JSON")
+        assert told.endswith("; 1 more like it; what really ran is not known of 3 of 3 ok cells")
         folder.append_evidence(CELLS[0].cell_id, 0, {"kernel": "one"})
     assert RunFolder.open(tmp_path / "run").evidence() == {(CELLS[0].cell_id, 0): {"kernel": "one"}}
+
+
+def _finished(path: Path) -> list[Samples]:
+    """A run whose first cell was given up at first: both files hold all of it, its evidence too."""
+    with RunFolder.create(path, RUN) as folder:
+        folder.append(Samples(CELLS[0].cell_id, 0, Status.NOT_RUN, "the budget was used up"))
+        for index, cell in enumerate(CELLS):
+            folder.append_evidence(cell.cell_id, 0, {"judged": "behind 3 iterations"})
+            folder.append(synthetic_samples(cell, 10.0, seed=index))
+        folder.finish()
+        assert folder.lost_evidence() == ""
+        return folder.samples()
+
+
+def _cut_behind(lines: int) -> Callable[[bytes], bytes]:
+    return lambda text: b"".join(text.splitlines(keepends=True)[:lines])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_cut_behind(0), _cut_behind(1), _cut_behind(2), lambda text: text[:3000], lambda _: b"noise\n", lambda _: b"{"],
+    ids=["emptied", "not_run alone", "cut behind a line", "cut within a line", "noise", "less than a line"],
+)
+def test_who_goes_on_with_a_run_keeps_what_only_its_columns_hold(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    """Readers see both files, and the end of a resumed run, which writes the columns anew, loses nothing of them."""
+    whole = _finished(tmp_path / "run")
+    path = tmp_path / "run" / "samples.jsonl"
+    path.write_bytes(damage(path.read_bytes()))
+
+    assert sorted(RunFolder.open(tmp_path / "run").samples(), key=str) == sorted(whole, key=str)
+    with RunFolder.open(tmp_path / "run", write=True) as folder:
+        assert sorted(folder.samples(), key=str) == sorted(whole, key=str)
+        assert any("written there again" in text for text in folder.problems())
+        folder.finish()
+    (tmp_path / "run" / "samples.parquet").unlink()
+    assert sorted(RunFolder.open(tmp_path / "run").samples(), key=str) == sorted(whole, key=str)
+
+
+@pytest.mark.parametrize("name", ["run.json", "samples.jsonl", "samples.parquet", "evidence.jsonl"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, name: str, make: Callable[[Path], object]) -> None:
+    """A pipe would be waited for and a device read for ever."""
+    _finished(tmp_path / "run")
+    path = tmp_path / "run" / name
+    path.unlink()
+    make(path)
+    with pytest.raises(InvalidError, match=f"{name}: is no regular file"):
+        RunFolder.open(tmp_path / "run", write=True)
+    if name != "run.json":
+        folder = RunFolder.open(tmp_path / "run")
+        assert len(folder.samples()) == len(CELLS)
+    if name == "evidence.jsonl":
+        assert "is no regular file" in folder.lost_evidence()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (None, "evidence.jsonl is missing: what really ran is not known of 3 ok cells"),
+        (lambda _: b"", "evidence.jsonl: what really ran is not known of 3 of 3 ok cells"),
+        (_cut_behind(2), "evidence.jsonl: what really ran is not known of 1 of 3 ok cells"),
+        (lambda text: text[:-9], "evidence.jsonl line 3: cut off while it was written; left out; what really ran "),
+        (lambda text: b"null\n[]\n" + text, ("evidence.jsonl line 1: expected a JSON object, found NoneType; left out; "
+         "1 more like it")),
+        (lambda _: bytes(range(256)), "evidence.jsonl line 1: not JSON"),
+    ],
+)  # fmt: skip
+def test_lost_evidence_is_one_sentence(tmp_path: Path, damage: Callable[[bytes], bytes] | None, told: str) -> None:
+    _finished(tmp_path / "run")
+    path = tmp_path / "run" / "evidence.jsonl"
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
+    assert RunFolder.open(tmp_path / "run").lost_evidence().startswith(told)
+
+
+def test_runs_that_keep_no_evidence_lack_none(tmp_path: Path) -> None:
+    """Other tools' runs have none; releases before the spot checks kept that of some cells."""
+    with RunFolder.create(tmp_path / "run", replace(RUN, command=("collbench", "nccl-tests"))) as folder:
+        for cell in CELLS:
+            folder.append(synthetic_samples(cell, 10.0))
+        assert folder.lost_evidence() == ""
+        folder.append_evidence(CELLS[0].cell_id, 0, {"kernel": "one"})
+        assert folder.lost_evidence() == ""
+
+
+def test_a_damaged_plan_says_nothing_of_the_samples(tmp_path: Path) -> None:
+    """Nobody looked at them."""
+    _finished(tmp_path / "run")
+    for name in ("run.json", "samples.parquet"):
+        os.truncate(tmp_path / "run" / name, 20)
+    with pytest.raises(InvalidError, match=r"run\.json: not JSON .*damaged, and without the plan in it no sample can"):
+        RunFolder.open(tmp_path / "run")

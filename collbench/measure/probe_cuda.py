@@ -23,6 +23,7 @@ from collbench.algorithms.cuda.probes import (
     region_bytes,
 )
 from collbench.algorithms.cuda_buffers import wait_event
+from collbench.measure.probe_launches import Launches
 from collbench.measure.probe_plan import Task
 from collbench.measure.ranks import WorkerRanks
 from collbench.measure.worker import failure_of
@@ -35,8 +36,6 @@ _ROUNDS = {Op.BARRIER: 200, Op.FLAG: 200, Op.READ_CHAIN: 500, Op.MESSAGE_PASSING
 _BLOCKS, _THREADS, _WARP = 32, 512, 32
 _TARGET_S, _MOST_ROUNDS, _SLOW_S = 2e-3, 64, 0.3
 _EPOCHS, _TURN_BITS = 8192, 19  # more than the rounds of a launch in which ranks meet, and room for 64 of them
-_SHORT, _LONG = 20, 220  # kernels of the two captured chains
-_EAGER = 122  # launches of an eager chain: as many as a sweep's has
 
 
 class _HeardError(TimeoutError):
@@ -89,12 +88,8 @@ class CudaProbes:
         self._function, self._region = function, region
 
     def _run(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
-        if task.kind == "launch":
-            return {"us": self._launches(torch)}
-        if task.kind == "launch_eager":
-            return {"us": self._eager_launches(torch)}
-        if task.kind == "launch_alone":
-            return {"us": self._alone(torch)}
+        if task.kind.startswith("launch"):
+            return {"us": Launches(self, torch, self._ranks).us(task.kind)}
         if task.kind in {"barrier", "barrier_fence"}:
             return self._barriers(torch, task)
         if task.kind == "bandwidth":
@@ -127,7 +122,8 @@ class CudaProbes:
 
     # --- one launch per rank ----------------------------------------------------------------------------------------
 
-    def _record(self, op: Op, **fields: int) -> Any:  # noqa: ANN401 - a ctypes array of one record
+    def record(self, op: Op, **fields: int) -> Any:  # noqa: ANN401 - a ctypes array of one record
+        """Arguments of one launch; one in which ranks meet has an epoch of its own, the same on all that take part."""
         region = self._region
         assert region is not None  # noqa: S101 - opened before any task
         records = (ProbeArgs * 1)()
@@ -142,23 +138,28 @@ class CudaProbes:
             setattr(args, name, value)
         return records
 
-    def _launch(self, records: Any, blocks: int, threads: int) -> None:  # noqa: ANN401 - a ctypes array
+    def launch(self, records: Any, blocks: int, threads: int) -> None:  # noqa: ANN401 - a ctypes array
+        """Enqueue one."""
+        self.launcher(records, blocks, threads)(0, self._stream.cuda_stream)
+
+    def launcher(self, records: Any, blocks: int, threads: int) -> Launcher:  # noqa: ANN401 - a ctypes array
+        """To launch the same record again and again."""
         assert self._function is not None  # noqa: S101 - opened before any task
-        Launcher(self._function, blocks, threads, records)(0, self._stream.cuda_stream)
+        return Launcher(self._function, blocks, threads, records)
 
     def _once(self, torch: Any, op: Op, threads: int = 1, **fields: int) -> Result:  # noqa: ANN401 - the module
-        self._clear()
-        self._launch(self._record(op, **fields), 1, threads)
+        self.clear()
+        self.launch(self.record(op, **fields), 1, threads)
         self._drain(torch, op.name.lower())
-        return self._result(op.name.lower())
+        return self.result(op.name.lower())
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         """Zero the result in stream order, so that no launch's result is taken for another's."""
         assert self._region is not None  # noqa: S101 - opened before any task
         at = self._region.bases[self._ranks.rank] + AT_RESULT
         call("cuMemsetD32Async", at, 0, RESULT_BYTES // 4, self._stream.cuda_stream)
 
-    def _result(self, what: str) -> Result:
+    def result(self, what: str) -> Result:
         """What the launch left.
 
         Raises:
@@ -191,67 +192,12 @@ class CudaProbes:
         done.record(self._stream)
         wait_event(done, self._ranks.deadline_s, what)
 
-    # --- launches ---------------------------------------------------------------------------------------------------
+    def span_s(self, torch: Any, work: Callable[[], object], what: str) -> float:  # noqa: ANN401 - the module
+        """Seconds between events around what `work` enqueues.
 
-    def _launches(self, torch: Any) -> list[float]:  # noqa: ANN401 - the module
-        """Slope of the time of captured chains of empty kernels over their length."""
-        graphs = [self._empty(torch, count) for count in (_SHORT, _LONG)]
-        self._ranks.barrier()
-        short, long = ([self._replay_us(torch, graph) for _ in range(_REPEATS + 2)][2:] for graph in graphs)
-        for graph in graphs:
-            graph.reset()
-        return [(b - a) / (_LONG - _SHORT) for a, b in zip(short, long, strict=True)]
-
-    def _eager_launches(self, torch: Any) -> list[float]:  # noqa: ANN401 - the module
-        """Time per launch of an empty kernel in a chain of them, launched as our runners do: the host's."""
-        assert self._function is not None  # noqa: S101 - opened before any task
-        launcher, current = Launcher(self._function, 1, _WARP, self._record(Op.EMPTY)), torch.cuda.current_stream
-
-        def enqueue() -> None:
-            for _ in range(_EAGER):
-                launcher(0, current().cuda_stream)
-
-        self._ranks.barrier()
-        spans = [self._span_s(torch, enqueue, "eager launches") for _ in range(_REPEATS + 2)]
-        return [span * 1e6 / _EAGER for span in spans[2:]]
-
-    def _alone(self, torch: Any) -> list[float]:  # noqa: ANN401 - the module
-        """A captured barrier of all ranks by itself, timed as a sweep times a captured call.
-
-        It stands behind a chain that keeps the device busy until the host has enqueued it, and a barrier at which the
-        ranks meet. Each has its own epoch, so each replay is of a graph of its own.
+        Raises:
+            TimeoutError: it did not end within the ranks' deadline.
         """
-        busy, pairs = self._empty(torch, _LONG), []
-        for _ in range(_REPEATS + 2):
-            met, alone = (self._record(Op.BARRIER, mask=(1 << self._ranks.world_size) - 1, rounds=1) for _ in range(2))
-            pairs.append((self._captured(torch, met), self._captured(torch, alone)))
-        spans = []
-        for met, alone in pairs:
-            self._clear()
-            self._ranks.barrier()
-            busy.replay()
-            met.replay()
-            spans.append(self._span_s(torch, alone.replay, "a captured barrier alone") * 1e6)
-            self._result("a captured barrier alone")
-        for graph in (busy, *(graph for pair in pairs for graph in pair)):
-            graph.reset()
-        return spans[2:]
-
-    def _empty(self, torch: Any, count: int) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
-        return self._captured(torch, self._record(Op.EMPTY), count)
-
-    def _captured(self, torch: Any, records: Any, count: int = 1) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
-        graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(capture_error_mode="thread_local")
-        for _ in range(count):
-            self._launch(records, 1, _WARP)
-        graph.capture_end()
-        return graph
-
-    def _replay_us(self, torch: Any, graph: Any) -> float:  # noqa: ANN401 - the module and a graph
-        return self._span_s(torch, graph.replay, "a chain of empty kernels") * 1e6
-
-    def _span_s(self, torch: Any, work: Callable[[], object], what: str) -> float:  # noqa: ANN401 - the module
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record(self._stream)
         work()
@@ -277,25 +223,25 @@ class CudaProbes:
 
     def _repeat(self, torch: Any, mechanism: str, mine: Sequence[tuple[int, int]], mask: int, rounds: int) -> float:  # noqa: ANN401 - the module
         assert self._region is not None  # noqa: S101 - opened before any task
-        self._clear()
-        self._launch(self._record(Op.BARRIER, mask=mask, rounds=1), 1, _WARP)
+        self.clear()
+        self.launch(self.record(Op.BARRIER, mask=mask, rounds=1), 1, _WARP)
         if not mine:
             self._drain(torch, "a barrier before bandwidth")
-            self._result(mechanism)
+            self.result(mechanism)
             return 0.0
         bases = self._region.bases
         pairs = [(bases[s] + AT_DATA, bases[d] + AT_DATA + (1 + s) * FLOW_BYTES) for s, d in mine]
         if mechanism == "copy":
-            span = self._span_s(torch, lambda: self._copies(torch, pairs, rounds), "copies")
+            span = self.span_s(torch, lambda: self._copies(torch, pairs, rounds), "copies")
         else:
             records = self._moves(mechanism, pairs, rounds)
             blocks = len(mine) * int(records[0].blocks_per_flow)
-            span = self._span_s(torch, lambda: self._launch(records, blocks, _THREADS), mechanism)
-        self._result(mechanism)
+            span = self.span_s(torch, lambda: self.launch(records, blocks, _THREADS), mechanism)
+        self.result(mechanism)
         return span
 
     def _moves(self, mechanism: str, pairs: Sequence[tuple[int, int]], rounds: int) -> Any:  # noqa: ANN401 - a ctypes array
-        records = self._record(Op.LOAD if mechanism == "load" else Op.STORE, rounds=rounds, vectors=FLOW_BYTES // 16)
+        records = self.record(Op.LOAD if mechanism == "load" else Op.STORE, rounds=rounds, vectors=FLOW_BYTES // 16)
         records[0].blocks_per_flow = max(1, _BLOCKS // len(pairs))
         for i, (source, target) in enumerate(pairs):
             records[0].from_[i], records[0].to[i] = source, target

@@ -181,7 +181,7 @@ def install() -> None:
     torch.empty = lambda *_, **__: None
     sys.modules["torch"] = torch
     from collbench.algorithms.cuda import driver, probes
-    from collbench.measure import probe_cuda
+    from collbench.measure import probe_cuda, probe_launches
 
     bindings: Any = driver
     bindings.driver = lambda: DRIVER
@@ -193,7 +193,9 @@ def install() -> None:
         probes.Op.BARRIER: 3, probes.Op.FLAG: 4, probes.Op.READ_CHAIN: 20, probes.Op.MESSAGE_PASSING: 40,
         probes.Op.TORN: 200,
     }  # fmt: skip
-    ours._REPEATS, ours._MOST_ROUNDS, ours._SHORT, ours._LONG = 2, 1, 2, 202
+    ours._REPEATS, ours._MOST_ROUNDS = 2, 1
+    launches: Any = probe_launches
+    launches._REPEATS, launches._SHORT, launches._LONG = 2, 2, 202
     ours._DEADLINE_NS = int(os.environ.get("COLLBENCH_EMULATED_DEADLINE_MS") or 20_000) * 1_000_000
 
 

@@ -1,0 +1,89 @@
+"""Microbenchmarks of launches: of a captured chain, by the host, and of a captured call alone."""
+
+from typing import TYPE_CHECKING, Any
+
+from collbench.algorithms.cuda.probes import Op
+from collbench.measure.ranks import WorkerRanks
+
+if TYPE_CHECKING:
+    from collbench.measure.probe_cuda import CudaProbes
+
+__all__ = ["Launches"]
+
+_REPEATS, _WARP = 7, 32
+_SHORT, _LONG = 20, 220  # kernels of the two captured chains
+_EAGER = 122  # launches of an eager chain: as many as a sweep's has
+
+
+class Launches:
+    """Launches of one rank's bench, on its stream."""
+
+    def __init__(self, bench: "CudaProbes", torch: Any, ranks: WorkerRanks) -> None:  # noqa: ANN401 - the module
+        self._bench, self._torch, self._ranks = bench, torch, ranks
+
+    def us(self, kind: str) -> list[float]:
+        """Microseconds in each repeat of `launch`, `launch_eager` or `launch_alone`.
+
+        Raises:
+            TimeoutError: a rank gave up waiting.
+        """
+        return {"launch": self._chained, "launch_eager": self._eager, "launch_alone": self._alone}[kind]()
+
+    def _chained(self) -> list[float]:
+        """Slope of the time of captured chains of empty kernels over their length."""
+        graphs = [self._empty(count) for count in (_SHORT, _LONG)]
+        self._ranks.barrier()
+        short, long = ([self._replay_us(graph) for _ in range(_REPEATS + 2)][2:] for graph in graphs)
+        for graph in graphs:
+            graph.reset()
+        return [(b - a) / (_LONG - _SHORT) for a, b in zip(short, long, strict=True)]
+
+    def _eager(self) -> list[float]:
+        """Time per launch of an empty kernel in a chain of them, launched as our runners do: the host's."""
+        launcher = self._bench.launcher(self._bench.record(Op.EMPTY), 1, _WARP)
+        current = self._torch.cuda.current_stream
+
+        def enqueue() -> None:
+            for _ in range(_EAGER):
+                launcher(0, current().cuda_stream)
+
+        self._ranks.barrier()
+        spans = [self._bench.span_s(self._torch, enqueue, "eager launches") for _ in range(_REPEATS + 2)]
+        return [span * 1e6 / _EAGER for span in spans[2:]]
+
+    def _alone(self) -> list[float]:
+        """A captured barrier of all ranks by itself, timed as a sweep times a captured call.
+
+        It stands behind a chain that keeps the device busy until the host has enqueued it, and a barrier at which the
+        ranks meet. A graph's first replay takes longer, so one graph is replayed; for its flags to count again each
+        time, a barrier with a lower epoch writes over them, while no rank waits for them.
+        """
+        bench, everybody = self._bench, (1 << self._ranks.world_size) - 1
+        lower, met, alone = (bench.record(Op.BARRIER, mask=everybody, rounds=1) for _ in range(3))
+        busy, graph, spans = self._empty(_LONG), self._captured(alone), list[float]()
+        for _ in range(_REPEATS + 2):
+            self._ranks.barrier()
+            bench.clear()
+            bench.span_s(self._torch, lambda: bench.launch(lower, 1, _WARP), "a barrier")
+            self._ranks.barrier()
+            busy.replay()
+            bench.launch(met, 1, _WARP)
+            spans.append(bench.span_s(self._torch, graph.replay, "a captured barrier alone") * 1e6)
+            bench.result("a captured barrier alone")
+        busy.reset()
+        graph.reset()
+        return spans[2:]
+
+    def _empty(self, count: int) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+        return self._captured(self._bench.record(Op.EMPTY), count)
+
+    def _captured(self, records: Any, count: int = 1) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+        graph = self._torch.cuda.CUDAGraph()
+        graph.capture_begin(capture_error_mode="thread_local")
+        for _ in range(count):
+            self._bench.launch(records, 1, _WARP)
+        graph.capture_end()
+        return graph
+
+    def _replay_us(self, graph: Any) -> float:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+        return self._bench.span_s(self._torch, graph.replay, "a chain of empty kernels") * 1e6

@@ -48,7 +48,10 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     add("--alpha", type=float, default=0.05, metavar="P", help="chance of any false verdict; default 0.05")
     add("--min-effect", type=float, default=0.03, metavar="X", help="least change that counts; default 0.03")
     add("--min-abs", type=float, default=0.3, metavar="US", help="the same in microseconds; default 0.3")
-    add("--max-noise", type=float, default=0.10, metavar="X", help="largest spread that is judged; default 0.10")
+    add(
+        "--max-noise", type=float, default=0.10, metavar="X",
+        help="spread above which only large changes count; default 0.10",
+    )  # fmt: skip
     add("--blocks", default="8,12,16", metavar="LIST", help="pairs at which it looks; default 8,12,16")
     add("--quantile", type=float, default=0.5, metavar="Q", help="of a launch's iterations, paired; default 0.5")
     add("--control", action="append", default=[], metavar="PATTERN", help="cells that the change cannot touch")

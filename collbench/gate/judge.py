@@ -28,13 +28,17 @@ _LEAST_STORED_LAUNCHES = 5
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The comparable cells of one family: names, launch medians of both sides, noise, margins."""
+    """The comparable cells of one family: names, launch medians of both sides, noise, margins.
+
+    `apart` is the largest log ratio of any two launches of one side: what noise was seen to do.
+    """
 
     cell_ids: tuple[str, ...]
     base_us: tuple[Array, ...]
     current_us: tuple[Array, ...]
     medians_us: tuple[Array, Array]
     noise: Array
+    apart: Array
     margin: Array
 
 
@@ -179,7 +183,7 @@ class _Frame:
         noise = np.maximum(_aa(base), _aa(current))
         middle = _medians(base), _medians(current)
         margin = statistics.margins(*middle, self.rules.min_effect, self.rules.min_abs_us)
-        return _Measured(cell_ids, base, current, middle, noise, margin)
+        return _Measured(cell_ids, base, current, middle, noise, np.maximum(_apart(base), _apart(current)), margin)
 
     def paired(
         self, cell_ids: tuple[str, ...], looks: Sequence[int], *, control: bool = False
@@ -240,13 +244,19 @@ class _Frame:
     def _decide(
         self, data: _Measured, tests: statistics.Tests, i: int, level: float, slower: float, faster: float
     ) -> tuple[Verdict, str]:
-        margin, median = data.margin[i], tests.median[i]
-        if data.noise[i] > self.rules.max_noise:
-            return Verdict.INCONCLUSIVE, f"noise: a side differs from itself by {data.noise[i] * 100:.1f} % (sd)"
-        if slower < level and median > margin:
-            return Verdict.REGRESSED, ""
-        if faster < level and median < -margin:
-            return Verdict.IMPROVED, ""
+        margin, median, noise = data.margin[i], tests.median[i], data.noise[i]
+        noisy = noise > self.rules.max_noise
+        # what noise was never seen to do to one side, it did not do to all pairs either
+        least = data.apart[i] if noisy else -math.inf
+        told = f"a side differs from itself by {noise * 100:.1f} % (sd), two of its launches by up to "
+        told += f"{math.expm1(data.apart[i]) * 100:.1f} %"
+        proven = f"in spite of noise: {told}; the change is beyond that" if noisy else ""
+        if slower < level and median > margin and tests.low[i] > least:
+            return Verdict.REGRESSED, proven
+        if faster < level and median < -margin and -tests.high[i] > least:
+            return Verdict.IMPROVED, proven
+        if noisy:
+            return Verdict.INCONCLUSIVE, f"noise: {told}; no change beyond that is proven"
         if -margin < tests.inner_low[i] and tests.inner_high[i] < margin:
             return Verdict.OK, ""
         return Verdict.INCONCLUSIVE, "neither a change nor its absence is proven"
@@ -268,6 +278,10 @@ def _aa(launches_us: Sequence[Array]) -> Array:
         return statistics.aa_noise(np.log(us)) if us.shape[1] > 1 else np.zeros(us.shape[0])
 
     return _together(launches_us, noise)
+
+
+def _apart(launches_us: Sequence[Array]) -> Array:
+    return _together(launches_us, lambda us: np.asarray(np.ptp(np.log(us), axis=1)))
 
 
 def _shift(cells: Sequence[CellVerdict]) -> float | None:

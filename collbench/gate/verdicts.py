@@ -40,11 +40,12 @@ class Rules:
 
     `alpha` is the chance that an unchanged pair of sides gets any false verdict, slower or faster, over all cells and
     looks. A cell counts as slower only if its familywise p (Holm) is below the level of its look, and the median change
-    exceeds both `min_effect` (a fraction) and `min_abs_us` (microseconds per call). `max_noise` is the largest standard
-    deviation of a side's own neighbouring launches (of the log) that is still judged. `looks` are numbers of blocks.
-    `controls` are patterns of cells that the change cannot touch; `allow_mismatch` names hard keys that may
-    differ. `quantile` of a launch's iterations is its value where both sides are launched now: below the median it sees
-    less of other load, and less of a tail that became slower.
+    exceeds both `min_effect` (a fraction) and `min_abs_us` (microseconds per call). Where a side's own neighbouring
+    launches have a standard deviation (of the log) above `max_noise`, no cell is OK, and it is slower or faster only
+    if the near end of its interval lies beyond the largest difference between any two launches of one side. `looks`
+    are numbers of blocks. `controls` are patterns of cells that the change cannot touch; `allow_mismatch` names hard
+    keys that may differ. `quantile` of a launch's iterations is its value where both sides are launched now: below the
+    median it sees less of other load, and less of a tail that became slower.
 
     Raises:
         UsageError: a value that makes no sense.

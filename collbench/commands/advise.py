@@ -1,12 +1,12 @@
 """`collbench advise`: what each algorithm makes of a model step, from a run or from a topology alone."""
 
 import argparse
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+    from collections.abc import Mapping
 
     from collbench.algorithms.predictions import Forecast
     from collbench.topology.graph import Topology
@@ -148,6 +148,8 @@ def _print_json(advice: "Advice", wired: "Advice | None", rewired: "Advice | Non
 
 
 def _print_text(workload: "Workload", advice: "Advice") -> None:
+    from collbench.workload.short import short
+
     origin = "measured" if advice.source == "run" else "predicted by the model; nothing was measured"
     print(f"{workload.name}: {workload.summary}")
     print(f"{advice.ranks} ranks, fabric {advice.fabric}, times {origin}")
@@ -156,31 +158,12 @@ def _print_text(workload: "Workload", advice: "Advice") -> None:
         print("Intervals: 95 %, from launches." if intervals else _no_interval(advice.launches))
     else:
         print("Intervals: the model's nominal 90 %.")
-    _wrap(_short(advice))
+    _wrap(short(advice))
     for batch in advice.batches:
         print()
         _print_steps(advice, batch)
     _print_same(advice)
     _print_worth(advice)
-
-
-def _short(advice: "Advice") -> str:
-    """The answer in one sentence, for the first batch size; who cannot be told from the best is counted."""
-    from collbench.workload.tables import gain
-
-    best = advice.steps[0]
-    alike = [step for step in advice.steps if step.batch == best.batch]
-    default = _default(alike)
-    text = f"In short: {best.algorithm} at batch {best.batch}, {best.tokens_per_s:.1f} tokens/s"
-    if default is not None and default is not best:
-        text += f", {gain(best.step_us, default.step_us)} against {default.algorithm}"
-    if advice.servable and advice.servable != best.algorithm:
-        text += f"; of those that a server can be told to use, {advice.servable}"
-    if best.interval_us is None:
-        return f"{text}. Without an interval, nobody can say whether the order is chance."
-    ties = [s for s in alike[1:] if s.interval_us is not None and s.interval_us[0] <= best.interval_us[1]]
-    many = f"intervals of {len(ties)} others reach" if len(ties) > 1 else "interval of one other reaches"
-    return f"{text}. The {many} into its own." if ties else f"{text}."
 
 
 def _print_rest(advice: "Advice") -> None:
@@ -224,11 +207,13 @@ def _print_same(advice: "Advice") -> None:
 
 def _print_worth(advice: "Advice") -> None:
     from collbench.workload import tables
+    from collbench.workload.short import usual
 
     print()
+    default = usual(advice.steps)
     for batch in advice.batches:
         steps = [step for step in advice.steps if step.batch == batch]
-        best, slow = steps[0], _default(steps)
+        best, slow = steps[0], next((s for s in steps if default and s.algorithm == default.algorithm), None)
         if slow is not None and slow is not best:
             _wrap(
                 f"Batch {batch}: {best.algorithm} instead of {slow.algorithm} saves "
@@ -242,8 +227,9 @@ def _print_worth(advice: "Advice") -> None:
 
 def _print_break_even(advice: "Advice") -> None:
     from collbench.units import format_us
+    from collbench.workload.short import usual
 
-    default = _default(advice.steps)
+    default = usual(advice.steps)
     told = {advice.steps[0].algorithm, default.algorithm if default else ""}
     for point in (point for point in advice.break_even if point.algorithm in told):
         pays = "it does" if point.pays else "it does not"
@@ -252,12 +238,6 @@ def _print_break_even(advice: "Advice") -> None:
             f"Speculation pays if an all-reduce of {point.bytes} bytes costs {room} at {point.accepted_tokens:g} "
             f"accepted tokens: {pays} with {point.algorithm}, which takes {format_us(point.now_us)} us."
         )
-
-
-def _default(steps: Sequence[Any]) -> Any:  # noqa: ANN401 - a Step or None
-    """What a server runs if nobody sets anything: NCCL, by its own choice where that was measured."""
-    names = ("nccl_auto", "nccl_ring_ll", "nccl_all_to_all")
-    return next((step for name in names for step in steps if step.algorithm == name), None)
 
 
 def _print_rewired(wired: "Advice | None", rewired: "Advice | None", other: str) -> None:
@@ -288,6 +268,8 @@ def _print_settings(advice: "Advice") -> None:
         if one.note and len(line) + 3 + len(note) > _width():
             _wrap(f"  {note}")
         print(f"{line}   {note}" if one.note and len(line) + 3 + len(note) <= _width() else line)
+    for text in advice.remarks:
+        _wrap(f"{text}.")
 
 
 def _width() -> int:

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,14 +66,21 @@ def build(
         "csv": tables.csv_link(kept), "problems": problems,
         "figure_css": styles.css(), "run": folder.run, "few": any(0 < row["iterations"] < _ENOUGH for row in kept),
     }  # fmt: skip
-    context |= (
-        worth(folder.run, samples)
-        | launching(kept, turns(folder.run))
-        | compatibility(folder.run, tables.failures(rows))
-    )
+    priced = worth(folder.run, samples)
+    if priced["worth"]:
+        shown["cautions"] = [*shown["cautions"], *priced["worth"]["cautions"]]
+    context |= priced | launching(kept, turns(folder.run)) | compatibility(folder.run, tables.failures(rows))
     context["foreign_parameters"] = parameters is not None
+    context["paths"] = _hides_paths(around, lines)
     context |= gate_section(Path(path), folder.run.run_id, outcome) | {"verdict_first": verdict_first}
     return render("page.html", context | around | shown)
+
+
+def _hides_paths(around: Mapping[str, Any], lines: Sequence[Sequence[str]]) -> bool:
+    """Whether `PATH` stands anywhere for a path: in what was given to the run, or in the reason of a cell."""
+    told = [str(around[name]) for name in ("command", "settings", "variables", "software", "facts", "machine")]
+    given = any("PATH" in text for text in told)
+    return given or any("PATH/" in text or "PATH:" in text for line in lines for text in line)
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:

@@ -6,20 +6,19 @@ from typing import Any
 
 from collbench.errors import CollbenchError
 from collbench.report.private import public
-from collbench.results.intervals import NO_INTERVAL
+from collbench.results.intervals import LEAST_LAUNCHES, NO_INTERVAL
 from collbench.results.records import Collective, Fabric, Run, Samples
 from collbench.results.summary import clean
 from collbench.units import format_us
 from collbench.workload import ModelTimes, RunTimes, Workload, advise, find, load
 from collbench.workload.advice import CAUTION, Advice, Step
+from collbench.workload.short import interpolated
+from collbench.workload.short import usual as usual_step
 from collbench.workload.times import CallTime, Times
 
 __all__ = ["WORKLOAD", "predicted_worth", "worth"]
 
 WORKLOAD = "moe-61-decode"
-_DEFAULTS = ("nccl_auto", "nccl_ring_ll", "gloo")
-"""What runs where nobody chooses, in the order of preference."""
-
 _NO_LINKS = frozenset({Fabric.HOST, Fabric.SHARED_GPU})
 _MOST_LINES = 20
 
@@ -43,12 +42,10 @@ def predicted_worth(times: ModelTimes, sizes: Sequence[int], usual: str = "") ->
         told = {size: times.at(name, Collective.ALL_REDUCE, size) for size in sizes}
         return {size: time for size, time in told.items() if time is not None}
 
-    return _worth(times, curve, (usual, *_DEFAULTS))
+    return _worth(times, curve, usual)
 
 
-def _worth(
-    times: Times, curve: Callable[[str], Mapping[int, CallTime]], defaults: Sequence[str] = _DEFAULTS
-) -> dict[str, Any]:
+def _worth(times: Times, curve: Callable[[str], Mapping[int, CallTime]], other: str = "") -> dict[str, Any]:
     try:
         workload = load(find(WORKLOAD))
         only_one = Workload(
@@ -58,15 +55,27 @@ def _worth(
     except CollbenchError:
         return {"worth": None}
     steps = list(advice.steps)
+    default = next((step for step in steps if step.algorithm == other), None) or usual_step(steps)
     return {"worth": {
-        "sentence": _sentence(workload, advice, defaults), "lines": [_line(step) for step in steps[:_MOST_LINES]],
+        "sentence": _sentence(workload, advice, default), "lines": [_line(step) for step in steps[:_MOST_LINES]],
         "note": _note(workload, advice, steps), "caution": f"{CAUTION}.", "data": _data(steps[:_MOST_LINES], curve),
+        "cautions": _cautions(advice, default), "remarks": [f"{clean(text)}." for text in advice.remarks],
         "settings": [(one.text, f"{one.where} {one.release}", one.note) for one in advice.settings],
         "servable": clean(advice.servable), "best": clean(advice.steps[0].algorithm), "fields": _fields(workload),
     }}  # fmt: skip
 
 
-def _sentence(workload: Workload, advice: Advice, defaults: Sequence[str]) -> str:
+def _cautions(advice: Advice, other: Step | None) -> list[str]:
+    """Times of the sentence that nobody measured, and what measures them."""
+    told = interpolated(advice.steps[0], other)
+    if not told:
+        return []
+    sizes = ",".join(str(size) for size in advice.steps[0].call_us)
+    text = f"{sizes} bytes, the size of a decode step, were not measured{told}: a protocol may change in between"
+    return [f"{text}. To measure them: collbench sweep --sizes {sizes} --launches {LEAST_LAUNCHES}"]
+
+
+def _sentence(workload: Workload, advice: Advice, other: Step | None) -> str:
     """What a manager reads: milliseconds per step, and percent of tokens where there were links."""
     (calls,) = workload.calls
     best = advice.steps[0]
@@ -76,10 +85,9 @@ def _sentence(workload: Workload, advice: Advice, defaults: Sequence[str]) -> st
         f"{by} {calls.count} all-reduces of {size} bytes of a decode step take {_ms(best.comm_us)} ms with "
         f"{clean(best.algorithm)}"
     )
-    other = next((step for name in defaults for step in advice.steps if step.algorithm == name), None)
     if other is None or other is best:
-        return f"{start}."
-    start += f" and {_ms(other.comm_us)} ms with {clean(other.algorithm)}"
+        return f"{start}{interpolated(best)}."
+    start += f" and {_ms(other.comm_us)} ms with {clean(other.algorithm)}{interpolated(best, other)}"
     if advice.fabric in _NO_LINKS:
         return f"{start}."
     gain = 100 * (other.step_us / best.step_us - 1)
@@ -96,6 +104,8 @@ def _note(workload: Workload, advice: Advice, steps: Sequence[Step]) -> str:
         f"{NO_INTERVAL[0].upper()}{NO_INTERVAL[1:]}." if advice.launches == 1 else "Brackets: 95 %, from launches."
         if all(step.interval_us for step in steps) else f"No interval: {advice.launches} launches."
     )  # fmt: skip
+    if advice.open:
+        parts.append(f"{clean(advice.open)}.")
     if advice.fabric in _NO_LINKS:
         parts.append(f"Fabric {advice.fabric} has no links: tokens per second of a server do not follow from it.")
     return " ".join(parts)

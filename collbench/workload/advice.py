@@ -9,8 +9,10 @@ from collbench.errors import InvalidError
 from collbench.results.records import Collective, Fabric
 from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import Topology
+from collbench.workload.absent import absent
 from collbench.workload.catalog import Calls, Workload
 from collbench.workload.coalescing import Coalescing, coalescing
+from collbench.workload.servers import kept
 from collbench.workload.settings import Setting, settings_of
 from collbench.workload.times import CallTime, Times
 
@@ -61,6 +63,7 @@ class Advice:
     """Everything for one workload. Steps stand by batch, fastest first; `servable` is the fastest with settings.
 
     `sizes` are the bytes of all its calls where a run gives the times: a sweep of them leaves nothing to interpolate.
+    `remarks` say which settings are not advised, and why; `open` who may be faster than the best and has no time there.
     """
 
     workload: str
@@ -78,6 +81,8 @@ class Advice:
     cautions: tuple[str, ...]
     sources: Mapping[str, str] = field(default_factory=dict)
     sizes: tuple[int, ...] = ()
+    remarks: tuple[str, ...] = ()
+    open: str = ""
 
     def best(self, batch: int) -> Step:
         """The fastest step of a batch size."""
@@ -113,7 +118,7 @@ def advise(
     steps = [step for batch in workload.batches for step in _steps(workload, times, batch, missing)]
     if not steps:
         raise InvalidError(f"nothing to advise on {workload.name}: {_why_nothing(workload, missing)}")
-    servable, settings = _servable(steps, times, topology)
+    servable, settings, remarks = _servable(workload, steps, times, topology)
     fastest: dict[int, str] = {}
     for step in steps:
         fastest.setdefault(step.batch, step.algorithm)
@@ -123,6 +128,7 @@ def advise(
         break_even=tuple(_break_even(workload, baseline, times, steps)) if baseline else (), servable=servable,
         settings=settings, missing=_grouped(missing), cautions=(*_cautions(times), *states),
         sources=dict(workload.sources or {}), sizes=_sizes(workload) if times.source == "run" else (),
+        remarks=remarks, open=_open(workload, steps, times),
     )  # fmt: skip
 
 
@@ -231,14 +237,27 @@ def _break_even(workload: Workload, baseline: Workload, times: Times, steps: Seq
             yield BreakEven(step.algorithm, size, room / calls.count, step.call_us[size], speculation.accepted_tokens)
 
 
-def _servable(steps: Sequence[Step], times: Times, topology: Topology | None = None) -> tuple[str, tuple[Setting, ...]]:
-    """The fastest algorithm of the first batch that a server can be told to use, and how."""
+def _servable(
+    workload: Workload, steps: Sequence[Step], times: Times, topology: Topology | None
+) -> tuple[str, tuple[Setting, ...], tuple[str, ...]]:
+    """The fastest algorithm of the first batch that a server can be told to use, how, and what is not advised."""
     far = topology is not None and _far(topology, times.ranks)
-    for step in (step for step in steps if step.batch == steps[0].batch):
+    some = [step for step in steps if step.batch == steps[0].batch]
+    for step in some:
         settings = settings_of(step.algorithm, times.fabric, times.ranks, far=far)
         if settings:
-            return step.algorithm, settings
-    return "", ()
+            calls = workload.calls[0]
+            size = workload.bytes_of(calls, step.batch)
+            return step.algorithm, *kept(settings, step, some, times, calls.collective, size)
+    return "", (), ()
+
+
+def _open(workload: Workload, steps: Sequence[Step], times: Times) -> str:
+    """Who may be faster than the best of the first batch, and has no time at its sizes."""
+    batch, kind = steps[0].batch, workload.calls[0].collective
+    sizes = [workload.bytes_of(calls, batch) for calls in workload.calls if calls.collective is kind]
+    known = [step.algorithm.partition(" + ")[0] for step in steps if step.batch == batch]
+    return absent(times, kind, sizes, known, known[0])
 
 
 def _far(topology: Topology, ranks: int) -> bool:

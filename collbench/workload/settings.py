@@ -11,12 +11,16 @@ _PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`text` is pasted as it stands: variables in front of a command, or an option of it."""
+    """`text` is pasted as it stands: variables in front of a command, or an option of it.
+
+    `replaces` is the algorithm that the server runs by default and that this setting switches off.
+    """
 
     where: str
     release: str
     text: str
     note: str = ""
+    replaces: str = ""
 
 
 _PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
@@ -62,6 +66,6 @@ def _forced(algorithm: str, protocol: str) -> tuple[Setting, ...]:
 
 def _servers_use_nccl() -> tuple[Setting, ...]:
     return (
-        Setting("vLLM", "0.33", "--disable-custom-all-reduce", _NO_CUSTOM),
-        Setting("SGLang", "0.5.23", "--disable-custom-all-reduce", _NO_CUSTOM),
+        Setting("vLLM", "0.33", "--disable-custom-all-reduce", _NO_CUSTOM, "vllm_custom_all_reduce"),
+        Setting("SGLang", "0.5.23", "--disable-custom-all-reduce", _NO_CUSTOM, "sglang_custom_all_reduce"),
     )

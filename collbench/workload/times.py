@@ -1,7 +1,7 @@
 """How long one call takes, by algorithm and message size: from a run, or from the model on a topology alone."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,6 +60,12 @@ class Times(Protocol):
     def at(self, algorithm: str, collective: Collective, size_bytes: int) -> CallTime | None:
         """Time of one call; None where there is nothing to say."""
 
+    def curve(self, algorithm: str, collective: Collective) -> Mapping[int, CallTime]:
+        """Measured times by size, ascending; empty of a model."""
+
+    def refuses(self, algorithm: str, collective: Collective, size_bytes: int) -> bool:
+        """Whether the run says that it does not support that size, or the next one that was asked for."""
+
     def joined(self, algorithm: str, collective: Collective, size_bytes: int, batch: int) -> CallTime | None:
         """Time per message of `batch` messages in one call, where that was measured."""
 
@@ -82,9 +88,11 @@ class RunTimes:
         self.ranks, self.fabric = run.world_size, run.fabric
         medians: dict[str, list[float]] = {}
         bad: set[str] = set()
+        refused: set[str] = set()
         for one in samples:
             if one.status is not Status.OK:
                 bad.add(one.cell_id)
+                refused |= {one.cell_id} if one.status is Status.UNSUPPORTED else set()
             elif one.latency_us:
                 medians.setdefault(one.cell_id, []).append(_median(one))
         kept, self.notes = _alike([cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad])
@@ -94,6 +102,7 @@ class RunTimes:
         self.launches = min(len(medians[cell.cell_id]) for cell in kept)
         self.mode = Mode.GRAPH if any(cell.mode is Mode.GRAPH for cell in kept) else Mode.EAGER
         self._curves = _curves([cell for cell in kept if cell.mode is self.mode], medians)
+        self._asked = _asked((cell for cell in run.cells if cell.mode is self.mode), refused)
 
     def algorithms(self, collective: Collective) -> Sequence[str]:
         """See `Times`; not those that join several calls, which no server can use as its model is, nor `auto`.
@@ -108,8 +117,15 @@ class RunTimes:
         return self.at(f"{algorithm}_joined_{batch}", collective, size_bytes)
 
     def curve(self, algorithm: str, collective: Collective) -> Mapping[int, CallTime]:
-        """Measured times by size, ascending."""
+        """See `Times`."""
         return dict(sorted(self._curves.get((algorithm, collective), {}).items()))
+
+    def refuses(self, algorithm: str, collective: Collective, size_bytes: int) -> bool:
+        """See `Times`."""
+        asked = self._asked.get((algorithm, collective), {})
+        below = max((size for size in asked if size <= size_bytes), default=None)
+        above = min((size for size in asked if size >= size_bytes), default=None)
+        return any(asked[size] for size in (below, above) if size is not None)
 
     def at(self, algorithm: str, collective: Collective, size_bytes: int) -> CallTime | None:
         """See `Times`."""
@@ -194,6 +210,15 @@ def _curves(
     return found
 
 
+def _asked(cells: Iterable[Cell], refused: Container[str]) -> dict[tuple[str, Collective], dict[int, bool]]:
+    """Sizes that the run asked of each algorithm, and whether it was unsupported there."""
+    found: dict[tuple[str, Collective], dict[int, bool]] = {}
+    for cell in cells:
+        name = " ".join(filter(None, (cell.algorithm, cell.variant)))
+        found.setdefault((name, cell.call.collective), {})[cell.call.bytes] = cell.cell_id in refused
+    return found
+
+
 class ModelTimes:
     """Times that the model predicts on a topology, captured in a graph; see `Forecast` for what it raises.
 
@@ -225,6 +250,16 @@ class ModelTimes:
                 self._topology, ranks=self._ranks, collective=collective, algorithms=chosen or [every[0]]
             )
         return self._forecasts[collective]
+
+    def curve(self, algorithm: str, collective: Collective) -> Mapping[int, CallTime]:
+        """See `Times`."""
+        del algorithm, collective
+        return {}
+
+    def refuses(self, algorithm: str, collective: Collective, size_bytes: int) -> bool:
+        """See `Times`."""
+        del algorithm, collective, size_bytes
+        return False
 
     def joined(self, algorithm: str, collective: Collective, size_bytes: int, batch: int) -> CallTime | None:
         """See `Times`: the model knows a joined call as a larger one."""

@@ -14,6 +14,7 @@ from collbench.report.forecast import STEP_BYTES, Cast, cast, headline, nearest
 from collbench.report.forecast_doctor import verdict_table
 from collbench.report.forecast_figures import curves, terms
 from collbench.report.gain import gains, sentence, usual
+from collbench.report.holding import holds_back
 from collbench.report.page import render
 from collbench.report.private import public, public_command
 from collbench.report.series import Point
@@ -110,7 +111,8 @@ def _fastest(made: Cast, found: Sequence[answer.Lead]) -> Table:
     lines = []
     rivals = {one.bytes: [row["algorithm"] for row in one.overlaps] for one in choices(made.rows)}
     for lead in found:
-        bound = made.predictions[lead.point.cell_id].bottleneck
+        prediction = made.predictions[lead.point.cell_id]
+        bound = prediction.bottleneck if holds_back(prediction) else None
         near = rivals.get(lead.bytes, [])
         some, more = ", ".join(map(clean, near[:_MOST_RIVALS])), len(near) - _MOST_RIVALS
         floor = lead.point.floor_us

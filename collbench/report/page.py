@@ -32,13 +32,14 @@ def build(
     With `verdict_first` it opens with that outcome: a gate's own page, where the run is what else there is to see.
 
     Raises:
-        UsageError: there is no such folder, or no parameters in `parameters`.
+        UsageError: there is no such folder, it holds several runs, or there are no parameters in `parameters`.
         InvalidError: not a run, one of a newer schema, or one without samples.
     """
     from collbench.report import tables
     from collbench.report.canvas import COLOURS
     from collbench.report.compatibility import compatibility
     from collbench.report.gate_page import gate_section
+    from collbench.report.launches import refuse_folder_of_runs
     from collbench.report.launching import launching
     from collbench.report.measured import measured
     from collbench.report.predicted import predict_run
@@ -49,6 +50,7 @@ def build(
     from collbench.results.crowding import turns
     from collbench.results.store import RunFolder
 
+    refuse_folder_of_runs(Path(path))
     folder = RunFolder.open(path)
     samples, told = folder.samples(), predict_run(folder, parameters)
     if not samples and (folder.run.cells or not told.evidence.probes):

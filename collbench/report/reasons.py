@@ -12,6 +12,7 @@ from collbench.errors import CollbenchError
 from collbench.report.canvas import BACK, BLOCK, CURVES, INK, MUTED, Drawn, Key, Table, named_rows, picture
 from collbench.report.figure import MOST_CURVES
 from collbench.report.gain import DECODE_BYTES
+from collbench.report.holding import holds_back
 from collbench.report.predicted import Predicted
 from collbench.report.private import public
 from collbench.report.series import Panel
@@ -60,7 +61,7 @@ class _Bar:
     @property
     def link(self) -> str:
         b = self.prediction.bottleneck
-        if b is None or not self.explained:
+        if b is None or not self.explained or not holds_back(self.prediction):
             return ""
         return f"{clean(b.link)}: {b.flows} flow{'' if b.flows == 1 else 's'}, {b.gbps:.1f} GB/s"
 

@@ -9,6 +9,7 @@ from collbench.contention.explain import MOST_RATIO
 from collbench.contention.predict import Prediction
 from collbench.report.answer import leaders, leads
 from collbench.report.canvas import Table
+from collbench.report.holding import RULE, holds_back
 from collbench.report.series import Panel, Point, Series
 from collbench.report.svg import Styles, inline
 from collbench.results.summary import clean
@@ -50,20 +51,31 @@ def wiring(
 ) -> dict[str, Any]:
     """`drawing`, `drawing_css`, what stands under it, and tables of links and of what binds, for the template.
 
-    `predictions` are by cell_id. Coloured is the link of the fastest at the largest size; at `size` where one is given,
-    for a machine on which nothing ran.
+    `predictions` are by cell_id. A link is named where it decides (`holds_back`). Coloured is that of the fastest at
+    the largest size; where a `size` is given, for a machine on which nothing ran, at the first one from there on.
     """
     if topology is None:
-        return {"drawing": "", "drawing_css": "", "drawing_finding": "", "links": None, "bound": None, "loads": []}
+        return {
+            "drawing": "",
+            "drawing_css": "",
+            "drawing_finding": "",
+            "links": None,
+            "bound": None,
+            "loads": [],
+            "bound_rule": "",
+        }
     bound = [one for panel in panels[:1] for one in _bound(predictions, panel)]
-    hot = _hot([one for one in bound if size in {None, one.bytes}], panels)
+    hot = _hot(bound, panels, size)
     text = svg(topology, [hot.ends] if hot else None, _PICTURE)
     drawing, css = inline(text, _PREFIX, styles)
     lines = _lines(bound, text)
     loads = _loads(lines)
     return {
         "drawing": drawing, "drawing_css": css + _chosen(loads), "links": _links(topology), "bound": lines or None,
-        "drawing_finding": _finding(topology, hot, ran=size is None), "loads": list(loads.values()),
+        "drawing_finding": _finding(
+            topology, hot, ran=size is None, modelled=any(one.bottleneck for one in predictions.values())
+        ), "loads": list(loads.values()),
+        "bound_rule": f"Named {RULE}.",
     }  # fmt: skip
 
 
@@ -92,22 +104,26 @@ def _bound(predictions: Mapping[str, Prediction], panel: Panel) -> list[_Bound]:
 
 
 def _of(one: Series, point: Point, prediction: Prediction | None) -> _Bound | None:
-    """None where the model names no link, or is so far off that none may be blamed."""
-    if prediction is None or prediction.bottleneck is None or point.p50_us > MOST_RATIO * prediction.total_us:
+    """None where no link decides by the model, or the model is so far off that none may be blamed."""
+    if prediction is None or point.p50_us > MOST_RATIO * prediction.total_us or not holds_back(prediction):
         return None
     b = prediction.bottleneck
+    if b is None:
+        return None
     return _Bound(one.name, point.bytes, clean(b.link), b.flows, b.gbps)
 
 
-def _hot(bound: Sequence[_Bound], panels: Sequence[Panel]) -> _Bound | None:
+def _hot(bound: Sequence[_Bound], panels: Sequence[Panel], size: int | None) -> _Bound | None:
     """Of who leads at the largest size that the model explains, as the page's first sentence has it."""
     found = [lead for panel in panels[:1] for lead in leads(panel)]
     fastest = dict(zip([lead.bytes for lead in found], leaders(found), strict=True))
-    some = [one for one in bound if fastest.get(one.bytes) == one.name]
-    return max(some, key=lambda one: one.bytes, default=None)
+    some = sorted((one for one in bound if fastest.get(one.bytes) == one.name), key=lambda one: one.bytes)
+    if size is not None:
+        return next((one for one in some if one.bytes >= size), None)
+    return some[-1] if some else None
 
 
-def _finding(topology: Topology, hot: _Bound | None, *, ran: bool) -> str:
+def _finding(topology: Topology, hot: _Bound | None, *, ran: bool, modelled: bool) -> str:
     """Whether links ran as fast as they can, if anything ran, and the coloured one with its load."""
     links = [link for link in topology.links if ran and link.kind is LinkKind.PCIE and link.generation]
     now = [link for link in links if link.current_generation]
@@ -124,6 +140,8 @@ def _finding(topology: Topology, hot: _Bound | None, *, ran: bool) -> str:
         together = " together" if hot.flows > 1 else ""
         where = f"{hot.link}, which holds {hot.name} back at {format_bytes(hot.bytes)}"
         parts.append(f"Coloured: {where}, by the model: {share}{together}.")
+    elif modelled:
+        parts.append(f"No link holds back who is the fastest: a link is blamed {RULE}.")
     return " ".join(parts)
 
 

@@ -120,3 +120,30 @@ def test_damaged_samples_are_named_on_stderr(
     assert main([words[0], str(run), *words[1:]]) == 0
     assert "left out\n" in (err := capsys.readouterr().err)
     assert err.startswith("collbench: samples.jsonl line ")
+
+
+def test_a_folder_of_launches_names_those_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `gate --paired` leaves it: the launches are runs, the folder is none."""
+    for name in ("00-baseline", "00-candidate", "01-baseline", "01-candidate", "02-baseline"):
+        synthetic_run(tmp_path / "out" / name, sizes=(1024,), calls=(1,))
+    assert main(["report", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"collbench: {tmp_path / 'out'} holds no run but 5 launches: 00-baseline, 00-candidate, 01-baseline, "
+        f"01-candidate and 1 more; take one, as in collbench report {tmp_path / 'out' / '00-baseline'}\n"
+    )
+    (tmp_path / "empty").mkdir()
+    assert main(["report", str(tmp_path / "empty")]) == 3
+
+
+def test_a_page_without_paths_explains_none(run_folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    folder = RunFolder.open(run_folder)
+    record = json.loads((run_folder / "run.json").read_text())
+    assert folder.run.command
+    for command, there in ((["collbench", "sweep"], False), (["collbench", "sweep", "--out", "/home/a/b"], True)):
+        (run_folder / "run.json").write_text(json.dumps(record | {"command": command}))
+        assert main(["report", str(run_folder), "--out", str(page)]) == 0
+        assert ("PATH stands for" in page.read_text()) == there
+    (run_folder / "run.json").write_text(json.dumps(record))

@@ -1,11 +1,13 @@
 """Why: terms add up to the prediction, nothing beyond twice of it is explained, and an empty section says why."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collbench.contention.predict import TERMS
 from collbench.report.canvas import COLOURS
+from collbench.report.holding import LEAST_SHARE, holds_back
 from collbench.report.measured import measured
 from collbench.report.predicted import Predicted, predict_run
 from collbench.report.reasons import chosen_sizes
@@ -89,6 +91,21 @@ def test_the_link_of_the_fastest_at_the_largest_size_is_coloured(
     assert len(found["loads"]) == len(targets)
     assert all(f"#{target}:target" in found["drawing_css"] for target in targets)
     assert any(": 16 flows, " in text for text in found["loads"])
+
+
+def test_a_link_holds_back_only_where_its_bytes_are_a_good_part_of_the_time(told: Predicted) -> None:
+    """At the smallest size a port is 0.00 us of the time: nothing is blamed there, in the picture or in a table."""
+    cells = {cell.cell_id: cell for cell in told.run.cells}
+    small = min(cell.call.bytes for cell in cells.values())
+    held = {cells[i].call.bytes for i, one in told.best.items() if holds_back(one)}
+
+    assert held
+    assert all(one.bottleneck for one in told.best.values())
+    for cell_id, one in told.best.items():
+        share = (one.terms_us["port"] + one.terms_us["queueing"] + one.terms_us["efficiency"]) / one.total_us
+        assert holds_back(one) == (share >= LEAST_SHARE), cell_id
+    assert not holds_back(replace(next(iter(told.best.values())), bottleneck=None))
+    assert any(cells[i].call.bytes == small and not holds_back(one) for i, one in told.best.items())
 
 
 def test_the_links_of_the_machine_stand_in_few_lines(told: Predicted) -> None:

@@ -40,9 +40,18 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Read the call; there are no unknown words in what comes back."""
         found, rest = super().parse_known_args(args, namespace)
-        if rest:
+        if rest and not self._takes(found, rest):
             self.error(self._unknown(rest))
-        return found, rest
+        return found, []
+
+    def _takes(self, found: argparse.Namespace, rest: Sequence[str]) -> bool:
+        """Give a word behind the options to the word that may be left out: argparse took it for left out."""
+        open_ = [a for a in self._actions if not a.option_strings and a.nargs == "?"]
+        open_ = [action for action in open_ if getattr(found, action.dest) == action.default]
+        if len(rest) != 1 or len(open_) != 1 or rest[0].startswith("-"):
+            return False
+        setattr(found, open_[0].dest, self._get_value(open_[0], rest[0]))
+        return True
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2, and with the message in one line."""

@@ -99,7 +99,7 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
             "modes": modes, "calls": tuple(int(k) for k in earlier["calls"]),
             "sizes": tuple(int(size) for size in earlier.get("sizes", ())),
             "skews": tuple(map(str, earlier.get("skews", ()))),
-            "budget_s": parse_duration(args.budget) if args.budget else None,
+            "budget_s": parse_duration(args.budget) if args.budget is not None else None,
             "timeout_s": parse_duration(args.timeout), "allow_busy": args.allow_busy,
             "probe": bool(earlier.get("probe", True)) and _probe(args),
         }  # fmt: skip
@@ -120,7 +120,8 @@ def _parsed(args: argparse.Namespace) -> "Options":
         factor=args.factor, modes=modes, sizes=_sizes(args.sizes), calls=calls, op=args.op,
         dtype=_DTYPES.get(args.dtype, args.dtype),
         launches=args.launches, iterations=args.iterations or 0, warmup=args.warmup, shuffle=args.shuffle,
-        budget_s=parse_duration(args.budget) if args.budget else None, timeout_s=parse_duration(args.timeout),
+        budget_s=parse_duration(args.budget) if args.budget is not None else None,
+        timeout_s=parse_duration(args.timeout),
         collective=collective, epilogue=args.epilogue, share_gpu=args.share_gpu, allow_busy=args.allow_busy,
         nccl=nccl_paths(args.nccl), skews=_skews(args), probe=_probe(args),
     )  # fmt: skip

@@ -110,6 +110,8 @@ def synthetic_run(
                     )  # fmt: skip
                 else:
                     one = Samples(cell.cell_id, launch, *(failing or {})[cell.algorithm], calls=cell.calls)
+                if one.status is Status.OK:
+                    folder.append_evidence(cell.cell_id, launch, {"judged": f"behind {iterations} iterations"})
                 folder.append(one)
         if finish:
             folder.finish()

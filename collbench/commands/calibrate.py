@@ -75,10 +75,12 @@ def _own(folder: Path) -> "list[Probe]":
 
 def _foreign(origin: Path, machine: "Machine") -> "list[Probe]":
     """Probes of another tool's output among the machine's ranks."""
+    from collbench.interop.fit import refuse_other_machine
     from collbench.interop.pair_probes import read
     from collbench.results.problems import warn
 
     found = read(origin, machine.topology)
+    warn(refuse_other_machine(origin, found, machine.topology))
     warn(f"{found.tool}: left out: {text}" for text in found.left_out)
     return [probe for probe in found.probes if all(max(flow) < machine.ranks for flow in probe.flows)]
 

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         UsageError: no such run folder or cell.
-        InvalidError: no run, a run that cannot be read, or one without an `ok` cell.
+        InvalidError: no run, a run that cannot be read, or one without an `ok` cell; parameters of another fabric.
     """
     from collbench.contention.findings import Evidence
     from collbench.contention.regimes import detect
@@ -65,15 +65,18 @@ def run(args: argparse.Namespace) -> int:
     if not measured:
         raise InvalidError(f"{args.run_folder}: none of {len(chosen)} cells was measured: there is nothing to explain")
     findings = detect(evidence)
-    told = list(_explanations(ours, measured, _parameters(args), evidence, findings))
+    told = list(_explanations(ours, measured, _parameters(args, ours), evidence, findings))
     _print(told, findings, as_json=args.json)
     return 0
 
 
-def _parameters(args: argparse.Namespace) -> "Parameters | None":
+def _parameters(args: argparse.Namespace, ours: "Run") -> "Parameters | None":
     """Those that were asked for; else the run's own, where it has any."""
     from collbench.contention.calibrate import read_parameters
+    from collbench.results.foreign import refuse_unfit_parameters
 
+    if args.parameters is not None:
+        refuse_unfit_parameters(args.parameters, ours)
     return read_parameters(args.parameters or args.run_folder, needed=args.parameters is not None)
 
 

@@ -134,9 +134,14 @@ def _parameters(args: argparse.Namespace, topology: "Topology") -> "Parameters |
     if not args.parameters:
         return None
     from collbench.contention.parameter_file import read_parameters
+    from collbench.results.foreign import refuse_unfit_parameters
     from collbench.results.problems import warn
+    from collbench.results.reading import RUN
 
-    found = read_parameters(Path(args.parameters), needed=True)
+    folder = Path(args.parameters)
+    if (folder / RUN).exists():
+        refuse_unfit_parameters(folder)
+    found = read_parameters(folder, needed=True)
     assert found is not None  # noqa: S101 - needed
     links = {f"capacity.{link.src}->{link.dst}" for link in topology.links}
     foreign = [name for name in found.known if name.startswith("capacity.") and "->" in name and name not in links]

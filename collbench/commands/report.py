@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from collbench.gate.kept import read_outcome
     from collbench.report import build
     from collbench.results.files import readable_errors, replace_whole
+    from collbench.results.foreign import refuse_unfit_parameters
     from collbench.results.problems import warn
     from collbench.results.store import RunFolder
 
@@ -43,8 +44,12 @@ def run(args: argparse.Namespace) -> int:
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file with --out")
     outcome = None if args.gate is None else read_outcome(args.gate)
+    if args.parameters is not None:
+        with RunFolder.open(args.run_folder) as folder:
+            refuse_unfit_parameters(args.parameters, folder.run)
     page = build(args.run_folder, outcome, parameters=args.parameters).encode()
-    warn(RunFolder.open(args.run_folder).problems())
+    with RunFolder.open(args.run_folder) as folder:
+        warn([*folder.problems(), *filter(None, [folder.lost_evidence()])])
 
     def write(file: BinaryIO) -> None:
         file.write(page)

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """
     form = _format(args)
     topology, sources = _read(args.origin) if args.origin is not None else _discover()
-    text = _render(topology, sources, form)
+    text = _render(topology, sources, form, args.origin)
     if args.out is None:
         _print(text)
     else:
@@ -103,7 +103,7 @@ def _read(origin: str) -> _Found:
     return read_capture(path), [(path.name, "ok")]
 
 
-def _render(topology: "Topology", sources: list[tuple[str, str]], form: str) -> str:
+def _render(topology: "Topology", sources: list[tuple[str, str]], form: str, origin: str | None) -> str:
     if form == "json":
         import json
 
@@ -123,8 +123,12 @@ def _render(topology: "Topology", sources: list[tuple[str, str]], form: str) -> 
         for row in lost:
             _note(f"NCCL's XML cannot hold {row}")
         return xml if xml.endswith("\n") else f"{xml}\n"
+    import dataclasses
+
     from collbench.topology.listing import listing
 
+    if origin is not None and not topology.name:  # a capture does not say whose it is
+        topology = dataclasses.replace(topology, name=Path(origin).name)
     return listing(topology, sources)
 
 

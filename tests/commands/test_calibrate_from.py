@@ -77,3 +77,25 @@ def test_nothing_of_use_leaves_no_folder(file: Path, tmp_path: Path, capsys: pyt
     assert main(["calibrate", str(tmp_path / "run"), "--from", str(file), "--topology", MACHINE]) == 3
     assert "through host memory" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_file_that_cannot_be_of_that_machine(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Faster than its links, or of a tool that does not run on its cards; slower than NVLink is a word of warning."""
+    head = "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n D\\D 0 1\n"
+    for gbps, machine, code, said in (
+        (
+            274.0,
+            "two-flat-gen5-switches",
+            3,
+            "GPU 1, and the links of topology two-flat-gen5-switches between them carry",
+        ),
+        (26.3, "two-arc-b70", 3, "runs on NVIDIA's GPUs, and topology two-arc-b70 has 2 x Intel Arc Pro B70"),
+        (26.3, "two-h200-nvlink", 0, "file and topology may not fit"),
+    ):
+        file.write_text(f"{head} 0 900.0 {gbps}\n 1 {gbps} 900.0\n")
+        run = tmp_path / machine
+        assert main(["calibrate", str(run), "--from", str(file), "--topology", machine]) == code
+        err = capsys.readouterr().err
+        assert said in err
+        assert (code == 3) == ("file and topology do not fit\n" in err)
+        assert run.exists() == (code == 0)

@@ -187,3 +187,31 @@ def test_nothing_to_explain(collbench: Shell, tmp_path: Path, words: tuple[str, 
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_parameters_that_cannot_serve_are_refused_as_the_report_does(collbench: Shell, tmp_path: Path) -> None:
+    """Those of another fabric, and those of ranks on processors, which no `calibrate` makes."""
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0})
+    write(tmp_path / "host", Fabric.HOST, {HOST: 19.0})
+    for run, parameters, said in (
+        ("host", "run", "its parameters are of fabric pcie, and the run's is host"),
+        ("run", "host", "its parameters are of fabric host, and the run's is pcie"),
+        ("host", "host", "ranks on processors: the model has no parameters for them"),
+    ):
+        for command in ("explain", "report"):
+            done = collbench(command, run, "--parameters", parameters)
+            assert (done.returncode, done.stdout) == (3, "")
+            assert done.stderr == f"collbench: {parameters}: {said}\n"
+    done = collbench("predict", "two-h200-nvlink", "--parameters", "host")
+    assert done.returncode == 3
+    assert "ranks on processors" in done.stderr
+
+
+def test_the_cell_may_stand_behind_the_options(collbench: Shell, tmp_path: Path) -> None:
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 19.0, RING: 30.0})
+    for words in (("run", "ring", "--json"), ("run", "--json", "ring"), ("--json", "run", "ring")):
+        done = collbench("explain", *words)
+        assert done.returncode == 0, done.stderr
+        assert [row["algorithm"] for row in json.loads(done.stdout)["rows"]] == ["nccl_ring_ll"]
+    done = collbench("explain", "run", "ring", "--json", "push")
+    assert (done.returncode, done.stderr) == (2, "collbench: unexpected word 'push'; see collbench explain --help\n")

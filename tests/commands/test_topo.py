@@ -126,6 +126,7 @@ def test_a_capture_is_read(run: Run, tmp_path: Path) -> None:
     code, out, err = run("--from", str(path), "--json")
     assert (code, err) == (0, "")
     assert [len(group) for group in json.loads(out)["groups"]] == [2]
+    assert run("--from", str(path))[1].splitlines()[0].startswith("topo.txt: 2 GPUs"), "it is not this machine"
 
 
 def test_an_nccl_file_is_read(run: Run, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def sweep(*words: str) -> subprocess.CompletedProcess[str]:
         (("--calls", "0"), 2, "--calls 0"),
         (("--launches", "-1"), 2, "--launches -1"),
         (("--budget", "soon"), 2, "duration 'soon'"),
+        (("--budget", ""), 2, "duration ''"),
         (("--nccl", "/no/such/libnccl.so"), 2, "no such file"),
         (("--resume", "/no/such/run"), 2, "/no/such/run"),
     ],

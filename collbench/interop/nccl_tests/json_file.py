@@ -8,7 +8,7 @@ for no value.
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -31,6 +31,7 @@ __all__ = ["cut_short", "looks_like_json", "read_json"]
 
 _BARE = re.compile(r"(?<=[:,\[])\s*[+-]?(?:inf|nan)(?:inity)?\s*(?=[,\]}])", re.IGNORECASE)
 _START = re.compile(r"\s*(?:\{\s*\"|\[\s*\{)")
+_SPACE = re.compile(r"[\s\ufeff]*")
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
 _NAMES: Mapping[str, str] = {
     "AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter", "AlltoAll": "alltoall",
@@ -48,23 +49,51 @@ def looks_like_json(text: str) -> bool:
 
 
 def read_json(text: str) -> list[Invocation]:
-    """The run in a `-J` file, or the runs in a list of rccl-tests' records.
+    """The runs of one `-J` file or of several behind each other, or those in a list of rccl-tests' records.
 
     Raises:
         OutputError: not such a file, or one without a row that can be read: what is wrong is quoted.
     """
-    data, cut = _loaded(text)
-    if isinstance(data, list):
-        found = _records(data)
-    elif isinstance(data, dict) and isinstance(data.get("results"), list):
-        found = [_invocation(data, cut)]
-    else:
-        raise OutputError(f"JSON without results: {_quoted(data)}: expected the file of nccl-tests' -J")
+    found: list[Invocation] = []
+    for one in _pieces(text):
+        if found and not looks_like_json(one):
+            problem = f"{len(one.strip())} characters behind the end of a file of -J were not read"
+            return [*found[:-1], replace(found[-1], problems=(*found[-1].problems, problem))]
+        try:
+            found += _runs(*_loaded(one))
+        except OutputError as error:
+            if not found:
+                raise
+            found[-1] = replace(found[-1], problems=(*found[-1].problems, f"the file behind it: {error}"))
     if not any(one.rows for one in found):
         problems = [problem for one in found for problem in one.problems]
         failures = [failure for one in found for failure in one.failures]
         raise OutputError((problems + failures + ["JSON with empty results: the run ended before its first row"])[0])
     return found
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Whole objects or lists, one after the other; last what is none."""
+    text = text.lstrip("\ufeff")
+    cleaned = _BARE.sub(lambda match: "0".ljust(len(match[0])), text)  # of the same length
+    decoder, begin = json.JSONDecoder(parse_constant=lambda _: None), 0
+    while begin < len(text):
+        at = _SPACE.match(cleaned, begin).end()  # type: ignore[union-attr]  # it matches everywhere
+        try:
+            end = decoder.raw_decode(cleaned, at)[1]
+        except (ValueError, RecursionError):
+            end = len(text)
+        if piece := text[at:end]:
+            yield piece
+        begin = end
+
+
+def _runs(data: Any, cut: bool) -> list[Invocation]:  # noqa: ANN401, FBT001 - what `_loaded` gives
+    if isinstance(data, list):
+        return _records(data)
+    if isinstance(data, dict) and isinstance(data.get("results"), list):
+        return [_invocation(data, cut)]
+    raise OutputError(f"JSON without results: {_quoted(data)}: expected the file of nccl-tests' -J")
 
 
 def _loaded(text: str) -> tuple[Any, bool]:

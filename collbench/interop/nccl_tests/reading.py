@@ -17,6 +17,9 @@ __all__ = ["LARGEST", "parse", "read"]
 LARGEST = 32 << 20
 """Bytes of the largest input that is read."""
 
+_QUOTED = re.compile(r"^[ \t]{0,3}(?:>[ \t]?){1,9}", re.MULTILINE)
+"""What a reply puts before each line that it quotes."""
+
 _IN_NAMES = {
     "all_reduce": r"all[_-]?reduce", "all_gather": r"all[_-]?gather", "reduce_scatter": r"reduce[_-]?scatter",
     "alltoall": r"all[_-]?to[_-]?all(?!v)", "sendrecv": r"send[_-]?recv",
@@ -33,7 +36,7 @@ def parse(text: str) -> list[Invocation]:
     """
     if not text.strip("\ufeff\x00 \t\r\n"):
         raise OutputError("empty: expected what a program of nccl-tests printed, or the file of -J")
-    text = without_environment(text)
+    text = without_environment(_QUOTED.sub("", text.removeprefix("\ufeff")))
     return read_json(text) if looks_like_json(text) else read_text(text)
 
 

@@ -107,6 +107,31 @@ def test_a_run_that_died_leaves_its_finished_rows() -> None:
     assert run.world_size == RANKS
 
 
+def test_files_behind_each_other_are_all_read() -> None:
+    """As `cat a.json b.json` gives them; what is none is told, and not quoted: it may be of the environment."""
+    one = json_text()
+    for between in ("", "\n", "\n\ufeff"):
+        runs = parse(one + between + one)
+        assert [len(run.rows) for run in runs] == [len(TIMES_US)] * 2
+        assert all(run.finished and not run.problems for run in runs)
+    died = one[: one.index("}", one.index('"results"'))]
+    for behind, told in (
+        (died, "behind 0 rows: the run was stopped or died"),
+        (one[:40], "the file behind it: JSON that ends before its results"),
+        ("SECRET=1", "8 characters behind the end of a file of -J were not read"),
+    ):
+        runs = parse(one + behind)
+        assert len(runs[0].rows) == len(TIMES_US)
+        assert told in runs[-1].problems[-1]
+
+
+def test_a_mark_and_the_signs_of_a_quoting_reply_are_taken_off() -> None:
+    quoted = "".join(f"> {line}\n" for line in json_text().splitlines())
+    for text in ("\ufeff" + json_text(), quoted, quoted.replace("> ", ">> "), "\ufeff" + quoted):
+        (run,) = parse(text)
+        assert len(run.rows) == len(TIMES_US)
+
+
 def test_blocking_without_a_command_line() -> None:
     (run,) = parse(json_text(args=[]))
     assert (run.program, run.settings.blocking) == ("all_reduce", 1)

@@ -85,9 +85,15 @@ def test_prefixes_of_launchers(prefix: str) -> None:
     assert (times(run, "out"), run.world_size, run.program) == (OUT, 8, "all_reduce")
 
 
-@pytest.mark.parametrize("text", [PLAIN.replace("\n", "\r\n"), f"```\n{PLAIN}```\n", PLAIN.replace("\n", "\\n")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN.replace("\n", "\r\n"), f"```\n{PLAIN}```\n", PLAIN.replace("\n", "\\n"), f"\ufeff{PLAIN}",
+        "".join(f"> {line}\n" for line in PLAIN.splitlines()),
+    ],
+)  # fmt: skip
 def test_pasted_texts(text: str) -> None:
-    """From Windows, out of markdown, out of a JSON string."""
+    """From Windows, out of markdown, out of a JSON string, with its mark of order, quoted in a reply."""
     assert times(one(text), "in") == IN
 
 

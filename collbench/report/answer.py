@@ -144,8 +144,9 @@ def _some_ties(spans: Sequence["_Span"]) -> list[str]:
 
 
 def _not_measured(panel: Panel) -> list[str]:
+    every = panel.sizes
     told = [
-        f"at {sizes_text(one.missing, panel.sizes)} {listed(one.names)} (fastest at {sizes_text(one.led, panel.sizes)})"
+        f"at {sizes_text(one.missing, every)}: {listed(one.names)} (first or tied at {sizes_text(one.led, every)})"
         for one in absent(panel)[:_MOST_ABSENT]
     ]
     return [f"Not run {'; '.join(told)}."] if told else []

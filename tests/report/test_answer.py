@@ -95,7 +95,7 @@ def test_who_led_and_did_not_run_elsewhere_is_named() -> None:
     panel = _panel(*led, push, pull)
 
     assert answer.finding(panel, times=False).endswith(
-        "Not run at 14K and 64K sgl_one_shot and sgl_custom (fastest at 1K)."
+        "Not run at 14K and 64K: sgl_one_shot and sgl_custom (first or tied at 1K)."
     )
     (caution,) = answer.open_sizes(panel)
     assert caution.startswith("Who is the fastest at 14K and 64K is open: sgl_one_shot and sgl_custom were not run")

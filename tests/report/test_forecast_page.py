@@ -64,7 +64,8 @@ def test_the_link_between_the_switches_is_coloured_with_its_load(page: str) -> N
     """At 14K latencies decide, so the link is that of the first size from there on at which it holds anything back."""
     machine = section(page, "machine")
 
-    assert re.search(r"Coloured: switch[01] -> root[01], which holds \w+ back at \d+K, by the model: \d+ flows", machine)
+    coloured = r"Coloured: switch[01] -> root[01], which holds \w+ back at \d+K, by the model: \d+ flows"
+    assert re.search(coloured, machine)
     assert re.search(r'<g id="drawing-wires-link-switch[01]-root[01]">(?:(?!</g>)[\s\S])*class="l pcie hot', machine)
     assert "At which speed" not in machine
 

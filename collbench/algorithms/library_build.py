@@ -2,13 +2,14 @@
 
 A library that does not import, was built for another CUDA, compiles without end or prints rubbish costs a reason then,
 and no rank. What it compiles stays in its own cache, from which the ranks load it. Run as
-`python -m collbench.algorithms.library_build watch|build REQUEST ANSWER`.
+`python -m collbench.algorithms.library_build watch|build REQUEST ANSWER [PARENT]`.
 """
 
 import contextlib
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,7 +129,8 @@ class _Build:
         folder = Path(self._folder.name)
         (folder / "request").write_text(request.text)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        words = [sys.executable, "-m", __name__, "watch", str(folder / "request"), str(folder / "answer")]
+        words = ["watch", str(folder / "request"), str(folder / "answer"), str(os.getpid())]
+        words = [sys.executable, "-m", __name__, *words]
         self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
 
     def answer(self, wait_s: float) -> dict[str, Any] | None:
@@ -171,16 +173,16 @@ def _last_line(text: str) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Watch a build, or be one."""
-    role, request, answer = words
+    role, request, answer, *parent = words
     told = json.loads(Path(request).read_text())
     if role == "watch":
-        return _watch(told, request, Path(answer))
+        return _watch(told, request, Path(answer), int(parent[0]))
     return _build(told, Path(answer))
 
 
-def _watch(request: dict[str, Any], where: str, answer: Path) -> int:
+def _watch(request: dict[str, Any], where: str, answer: Path, parent: int) -> int:
     """Start the build in a session of its own, and end all of it when it takes too long or our parent is gone."""
-    parent, limit = os.getppid(), time.monotonic() + float(request["limit_s"])
+    limit = time.monotonic() + float(request["limit_s"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     child = subprocess.Popen([sys.executable, "-m", __spec__.name, "build", where, str(answer)], start_new_session=True)
     try:
@@ -194,6 +196,9 @@ def _watch(request: dict[str, Any], where: str, answer: Path) -> int:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)  # also compilers that it left behind
         child.wait()
+        if os.getppid() != parent:
+            # it was killed, and nobody else knows of the folder that it made for us
+            shutil.rmtree(answer.parent, ignore_errors=True)
 
 
 def _build(request: dict[str, Any], answer: Path) -> int:

@@ -5,6 +5,7 @@ The stand-ins sum over gloo, on processors; what a GPU would do is not shown. Ev
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -274,6 +275,10 @@ def test_compiling_without_end_has_a_deadline(forked: Forked, tmp_path: Path, mo
 
 
 def test_a_killed_rank_takes_its_compiler_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the folder of its request."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("COLLBENCH_FAKE", "endless")
     monkeypatch.setenv("COLLBENCH_FAKE_PID", str(tmp_path / "pid"))
     pid = os.fork()
@@ -285,9 +290,14 @@ def test_a_killed_rank_takes_its_compiler_along(tmp_path: Path, monkeypatch: pyt
     while not (tmp_path / "pid").exists() and time.monotonic() < limit:
         time.sleep(0.02)
     time.sleep(0.1)
+    assert [path.name for path in folder.glob("*/*")] == ["request"]
     os.kill(pid, 9)
     os.waitpid(pid, 0)
     assert ended(int((tmp_path / "pid").read_text()))
+    limit = time.monotonic() + 5
+    while list(folder.iterdir()) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert list(folder.iterdir()) == []
 
 
 class _Alone(PipeRanks):

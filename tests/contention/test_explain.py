@@ -178,6 +178,7 @@ def test_ranks_that_come_late_cost_what_they_are_late_by(apart: float, named: bo
     """Four times the prediction with ranks 24 % apart is three times without: that is not where the time went."""
     schedule = registry()["push"].traffic(Call(STORY, 8), machine())
     prediction = shared_gpu(schedule, 8)
+    assert prediction is not None
     late = finding("entry skew", State.PRESENT, apart)
     one = explain("push", STORY, schedule, prediction, 4 * prediction.total_us, links=False, findings=(late,))
     assert ("This run shows entry skew" in one.sentence) == named

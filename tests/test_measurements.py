@@ -126,7 +126,7 @@ def predicted(name: str) -> Iterator[Predicted]:
     with RunFolder.open(FOLDER / "runs" / name) as folder:
         run = folder.run
     cells = {cell.cell_id: cell for cell in run.cells}
-    both = [predictor(run, known) for known in (None, read_parameters(FOLDER / "runs" / "pair-base", needed=True))]
+    both = [predictor(run, known) for known in (None, read_parameters(FOLDER / "runs" / "probe-pair", needed=True))]
     for row in measured(name):
         found = [one(cells[row["cell_id"]]) for one in both] if row["status"] == "ok" else []
         told = [one for one in found if one]

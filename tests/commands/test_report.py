@@ -142,7 +142,7 @@ def test_a_page_without_paths_explains_none(run_folder: Path, tmp_path: Path) ->
     folder = RunFolder.open(run_folder)
     record = json.loads((run_folder / "run.json").read_text())
     assert folder.run.command
-    for command, there in ((["collbench", "sweep"], False), (["collbench", "sweep", "--out", "/home/a/b"], True)):
+    for command, there in ((["collbench", "sweep"], False), (["collbench", "sweep", "--out", "/data/a/b"], True)):
         (run_folder / "run.json").write_text(json.dumps(record | {"command": command}))
         assert main(["report", str(run_folder), "--out", str(page)]) == 0
         assert ("PATH stands for" in page.read_text()) == there

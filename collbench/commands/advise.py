@@ -77,8 +77,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuse_machine(path: Path | None) -> None:
     from collbench.errors import UsageError
+    from collbench.report.launches import refuse_folder_of_runs
     from collbench.topology import catalog
 
+    if path is not None:
+        refuse_folder_of_runs(path, "advise")
     if path is not None and not path.is_dir() and (path.is_file() or path.name in catalog.names()):
         raise UsageError(f"{path} is no run folder: did you mean --topology {path}?")
 

@@ -11,11 +11,11 @@ __all__ = ["refuse_folder_of_runs"]
 _MOST = 4
 
 
-def refuse_folder_of_runs(path: Path) -> None:
+def refuse_folder_of_runs(path: Path, word: str = "report") -> None:
     """Return where the folder holds a run, or no runs below it either.
 
     Raises:
-        UsageError: runs lie below it; the first few are named, and one in a command.
+        UsageError: runs lie below it; the first few are named, and one in a command `word`.
     """
     if not path.is_dir() or (path / RUN).exists():
         return
@@ -26,7 +26,6 @@ def refuse_folder_of_runs(path: Path) -> None:
     if names:
         more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
         listed = ", ".join(map(clean, names[:_MOST]))
-        raise UsageError(
-            f"{path} holds no run but {len(names)} launches: {listed}{more}; take one, as in "
-            f"collbench report {path / names[0]}"
-        )
+        many = f"{len(names)} launch{'es' if len(names) > 1 else ''}"
+        told = f"{path} holds no run but {many}: {listed}{more}"
+        raise UsageError(f"{told}; take one, as in collbench {word} {path / names[0]}")

@@ -193,3 +193,11 @@ def test_a_machine_in_the_place_of_a_run_names_the_option(name: str, collbench: 
     done = collbench("advise", name)
     said = f"collbench: {name} is no run folder: did you mean --topology {name}?\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
+def test_a_folder_of_launches_names_those_inside(collbench: Shell, tmp_path: Path) -> None:
+    synthetic_run(tmp_path / "out" / "00-baseline", sizes=(1024,))
+    done = collbench("advise", str(tmp_path / "out"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"00-baseline; take one, as in collbench advise {tmp_path / 'out' / '00-baseline'}\n")
+    assert "holds no run but 1 launch" in done.stderr

@@ -25,6 +25,9 @@ _GIT_DEADLINE_S = 60.0
 _GRACE_S = 20.0
 """Time that a launch has to end in order after SIGTERM; a sweep stops its workers within a few seconds."""
 
+_GROUP = "collbench.algorithms"
+"""Of the entry points by which packages of algorithms are found."""
+
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 _REVISION = re.compile(r"[\w./@{}^~:-]{1,200}")
@@ -160,9 +163,29 @@ def _git(revision: str, work: Path) -> Launcher:
             archive.extractall(folder, filter="data")
         packed.unlink()
     source = folder / "src" if (folder / "src").is_dir() else folder
+    _refuse_working_tree(revision, source)
     paths = (str(source), str(_root()), os.environ.get("PYTHONPATH", ""))
     environment = {**worker_environment(), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return Launcher(f"git:{revision} ({commit[:12]})", _sweep(sys.executable), environment, source)
+
+
+def _refuse_working_tree(revision: str, source: Path) -> None:
+    """A package of algorithms that is installed from the working tree and not in `source` would be both sides'."""
+    import importlib.metadata
+    from importlib.machinery import PathFinder
+    from importlib.util import find_spec
+
+    top, prefix = Path(_ask_git("rev-parse", "--show-toplevel").strip()).resolve(), Path(sys.prefix).resolve()
+    for name in {point.module.partition(".")[0] for point in importlib.metadata.entry_points(group=_GROUP)}:
+        if PathFinder.find_spec(name, [str(source)]) is not None:
+            continue
+        spec = find_spec(name)
+        file = Path(spec.origin).resolve() if spec is not None and spec.origin else prefix
+        if file.is_relative_to(top) and not file.is_relative_to(prefix):
+            raise UsageError(
+                f"side git:{revision}: {clean(name)} is neither at the revision's top nor in its src/, and the working "
+                "tree would run instead: install each revision into an environment of its own and give venv:PATH"
+            )
 
 
 def _ask_git(*words: str) -> str:

@@ -98,7 +98,7 @@ def test_a_folder_in_place_of_a_file_is_one_line(tmp_path: Path, capsys: pytest.
     code, texts = gate(base, run, capsys)
 
     assert code == 3
-    assert "samples.jsonl: cannot be read: Is a directory" in texts["shown"]
+    assert "samples.jsonl: is no regular file: not read" in texts["shown"]
     shutil.rmtree(run)
     assert gate(base, run, capsys)[0] == 2
 

@@ -209,6 +209,31 @@ def test_a_revision_is_unpacked_and_runs_its_own_code(tmp_path: Path, monkeypatc
     assert side.label.startswith("git:HEAD (")
 
 
+@pytest.mark.parametrize("place", ["", "src", "python"])
+def test_a_revision_whose_package_would_come_from_the_working_tree_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides would be the working tree, and nothing ever slower: an installation for editing, as pip leaves it."""
+    repository, site = tmp_path / "repository", tmp_path / "site" / "own-1.0.dist-info"
+    (repository / place).mkdir(parents=True)
+    (repository / place / "own_kernels.py").write_text("ALGORITHMS = []\n", encoding="utf-8")
+    site.mkdir(parents=True)
+    (site / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n", encoding="utf-8")
+    (site / "entry_points.txt").write_text("[collbench.algorithms]\nown = own_kernels:ALGORITHMS\n", encoding="utf-8")
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "old"]):
+        subprocess.run([*git, *words], check=True, timeout=30)
+    for folder in (site.parent, repository / place):
+        monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(repository)
+
+    if place == "python":
+        with pytest.raises(UsageError, match="own_kernels is neither at the revision's top nor in its src/"):
+            open_side("git:HEAD", tmp_path)
+    else:
+        assert (open_side("git:HEAD", tmp_path).folder / "own_kernels.py").is_file()
+
+
 def test_launches_end_with_a_gate_that_was_killed(tmp_path: Path, root: Path) -> None:
     """SIGKILL of the gate leaves no launch behind."""
     program = tmp_path / "sleeper.py"

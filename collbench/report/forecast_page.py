@@ -14,7 +14,7 @@ from collbench.report.forecast import STEP_BYTES, Cast, cast, headline, nearest
 from collbench.report.forecast_doctor import verdict_table
 from collbench.report.forecast_figures import curves, terms
 from collbench.report.gain import gains, sentence, usual
-from collbench.report.holding import holds_back
+from collbench.report.holding import RULE, holds_back
 from collbench.report.page import render
 from collbench.report.private import public, public_command
 from collbench.report.series import Point
@@ -123,7 +123,7 @@ def _fastest(made: Cast, found: Sequence[answer.Lead]) -> Table:
         ]  # fmt: skip
         told = gained.get(lead.bytes)
         lines.append([*line, told.words if told else "is the fastest"] if against else line)
-    return Table(f"Fastest per size, predicted, {made.every.mode}", columns, lines)
+    return Table(f"Fastest per size, predicted, {made.every.mode}; a link is named {RULE}", columns, lines)
 
 
 def _same(made: Cast) -> list[tuple[str, str]]:

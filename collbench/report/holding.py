@@ -8,7 +8,7 @@ LEAST_SHARE = 0.25
 """Part of the predicted time from which the link decides; below it, latencies and launches do."""
 
 _TERMS = ("port", "queueing", "efficiency")
-RULE = f"where {', '.join(_TERMS)} are {LEAST_SHARE:.0%} of the predicted time or more"
+RULE = f"where {_TERMS[0]}, {_TERMS[1]} and {_TERMS[2]} are {100 * LEAST_SHARE:.0f} % of the predicted time or more"
 
 
 def holds_back(prediction: Prediction) -> bool:

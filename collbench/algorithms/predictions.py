@@ -79,8 +79,9 @@ class Forecast:
             )
         self.ranks = len(topology.gpus) if ranks is None else ranks
         if not 1 < self.ranks <= len(topology.gpus):
-            name = topology.name or "(unnamed)"
-            raise UsageError(f"{self.ranks} ranks on topology {name} with {len(topology.gpus)} GPUs: 2 or more fit")
+            name, most = topology.name or "(unnamed)", len(topology.gpus)
+            fit = {1: "it takes 2", 2: "2 fit"}.get(most, f"2 to {most} fit")
+            raise UsageError(f"{self.ranks} ranks on topology {name} with {most} GPUs: {fit}")
         if self.ranks > _MOST_RANKS:
             raise UsageError(f"{self.ranks} ranks: predictions are made for at most {_MOST_RANKS}: give --nproc")
         self.topology, self.mode, self.dtype, self.collective = topology, mode, dtype, collective

@@ -32,10 +32,11 @@ def run(args: argparse.Namespace) -> int:
         UsageError: no such run folder, or `--out` is a folder.
         InvalidError: a run that cannot be read or has no samples, or a page that cannot be written.
     """
+    from collbench.contention.findings import Evidence
     from collbench.errors import UsageError
-    from collbench.gate.kept import read_outcome
+    from collbench.gate.kept import GATE, read_outcome
     from collbench.report import build
-    from collbench.results.files import readable_errors, replace_whole
+    from collbench.results.files import readable_errors, refuse_special, replace_whole
     from collbench.results.foreign import refuse_unfit_parameters
     from collbench.results.problems import warn
     from collbench.results.store import RunFolder
@@ -47,9 +48,11 @@ def run(args: argparse.Namespace) -> int:
     if args.parameters is not None:
         with RunFolder.open(args.run_folder) as folder:
             refuse_unfit_parameters(args.parameters, folder.run)
+    for kept in (args.run_folder / GATE, args.run_folder.parent / GATE):
+        refuse_special(kept)
     page = build(args.run_folder, outcome, parameters=args.parameters).encode()
     with RunFolder.open(args.run_folder) as folder:
-        warn([*folder.problems(), *filter(None, [folder.lost_evidence()])])
+        warn([*folder.problems(), *Evidence.of_run(folder).problems])
 
     def write(file: BinaryIO) -> None:
         file.write(page)

@@ -1,5 +1,6 @@
 """What a detector of a degraded state looks at, and what it answers."""
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -94,7 +95,7 @@ class Evidence:
     """What detectors look at: probes, the topology with rank i on `topology.gpus[i]`, and what a sweep kept.
 
     `texts` are the evidence of cells by any name, as a run folder keeps them; `samples` those of a run; `problems`
-    says what of a run could not be read.
+    says what of a run could not be read, `lost` what of its texts is missing.
     """
 
     probes: Sequence[Probe] = ()
@@ -103,6 +104,7 @@ class Evidence:
     texts: Mapping[Any, Mapping[str, str]] = field(default_factory=dict)
     samples: Sequence[Samples] = ()
     problems: Sequence[str] = ()
+    lost: str = ""
 
     @classmethod
     def of_run(cls, folder: "RunFolder") -> "Evidence":
@@ -118,10 +120,14 @@ class Evidence:
                 return empty
 
         probes, damaged = attempt(lambda: read_probes(folder.path), ([], [])) if _has(folder) else ([], [])
+        texts: Mapping[Any, Mapping[str, str]] = {}
         machine = attempt(lambda: Machine.from_dict(run.machine), None)
         topology = machine.topology if machine is not None else Topology((), ())
-        samples = attempt(folder.samples, [])
-        return cls(probes, topology, run.fabric, attempt(folder.evidence, {}), samples, [*damaged, *problems])
+        samples, lost = attempt(folder.samples, []), folder.lost_evidence()
+        with contextlib.suppress(CollbenchError):  # which `lost` tells
+            texts = folder.evidence()
+        told = dict.fromkeys([*damaged, *problems, *([lost] if lost else [])])
+        return cls(probes, topology, run.fabric, texts, samples, list(told), lost)
 
     def value(self, name: str, pattern: str) -> float | None:
         """Value of an ok probe, None where there is none."""
@@ -137,7 +143,7 @@ class Evidence:
 
 
 def _has(folder: "RunFolder") -> bool:
-    return (folder.path / PROBES).is_file()
+    return (folder.path / PROBES).exists()
 
 
 def told(findings: Iterable[Finding]) -> list[tuple[str, str]]:

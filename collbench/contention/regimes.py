@@ -196,7 +196,7 @@ _TRANSPORT = re.compile(r"(\d+)->(\d+) (SHM|NET)[^;]*")
 def _transport(evidence: Evidence) -> tuple[float, str] | str:
     told = [text["pairs"] for text in evidence.texts.values() if text.get("pairs")]
     if not told:
-        return "no cell of NCCL in the run has a log: run collbench sweep --algorithms nccl"
+        return evidence.lost or "no cell of NCCL in the run has a log: run collbench sweep --algorithms nccl"
     bad = sorted({match[0] for text in told for match in _TRANSPORT.finditer(text)})
     return float(len(bad)), "; ".join(bad[:4]) or f"P2P in {len(told)} cells"
 

@@ -1,6 +1,7 @@
 """`collbench explain` on runs of each kind."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from collbench.results.probes import Probe, append_probe
 from collbench.results.records import Call, Cell, Fabric, Mode, Run, Samples, Status
 from collbench.results.store import RunFolder
+from collbench.testing import synthetic_gpu_run
 from collbench.topology import catalog
 from collbench.topology.machine import Machine
 
@@ -215,3 +217,36 @@ def test_the_cell_may_stand_behind_the_options(collbench: Shell, tmp_path: Path)
         assert [row["algorithm"] for row in json.loads(done.stdout)["rows"]] == ["nccl_ring_ll"]
     done = collbench("explain", "run", "ring", "--json", "push")
     assert (done.returncode, done.stderr) == (2, "collbench: unexpected word 'push'; see collbench explain --help\n")
+
+
+def test_lost_evidence_is_told_and_no_sweep_is_advised(collbench: Shell, tmp_path: Path) -> None:
+    """Logs of NCCL were there: to measure again is not what is missing."""
+    made = synthetic_gpu_run(tmp_path / "run", sizes=(4096,), launches=1)
+    path = made.path / "evidence.jsonl"
+    for told in ("evidence.jsonl line 1: not JSON", "evidence.jsonl is missing: what really ran is not known of "):
+        if "missing" in told:
+            path.unlink()
+        else:
+            path.write_text("noise\n")
+        for command in ("explain", "report"):
+            done = collbench(command, "run")
+            assert done.returncode == 0
+            assert done.stderr.startswith(f"collbench: {told}")
+            assert done.stderr.count("\n") == 1
+        done = collbench("doctor", "run")
+        assert " ".join(done.stdout.split()).count(told) == 2
+        assert "run collbench sweep --algorithms nccl" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["evidence.jsonl", "probes.jsonl", "gate.json", "parameters.json"])
+def test_a_pipe_in_a_run_folder_is_not_waited_for(collbench: Shell, tmp_path: Path, name: str) -> None:
+    made = synthetic_gpu_run(tmp_path / "run", sizes=(4096,), launches=1, probed=False)
+    (made.path / name).unlink(missing_ok=True)
+    os.mkfifo(made.path / name)
+    for command in ("explain", "report"):
+        done = collbench(command, "run")
+        assert done.returncode in {0, 3}
+        if name.endswith(".jsonl"):
+            assert f"{name}: is no regular file" in done.stderr
+    if name == "gate.json":
+        assert (done.returncode, done.stderr) == (3, "collbench: run/gate.json: is no regular file: not read\n")

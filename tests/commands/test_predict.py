@@ -396,3 +396,12 @@ def test_half_a_number_is_no_message(collbench: Shell) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "17 bytes" in done.stderr
     assert "bfloat16" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "fit"), [("two-h200-nvlink", 3, "2 fit"), ("nvswitch-8gpu", 1, "2 to 8 fit")]
+)
+def test_ranks_that_do_not_fit_say_how_many_do(collbench: Shell, machine: str, ranks: int, fit: str) -> None:
+    done = collbench("predict", machine, "--nproc", str(ranks))
+    assert done.returncode == 2
+    assert done.stderr.endswith(f" GPUs: {fit}\n")

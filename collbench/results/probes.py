@@ -10,7 +10,7 @@ from typing import Any
 
 from collbench.errors import InvalidError, UsageError
 from collbench.results import lines
-from collbench.results.files import append_whole, readable_errors
+from collbench.results.files import append_whole, readable_errors, refuse_special
 from collbench.results.kinds import number, rows, text, whole
 from collbench.results.records import MAX_NAME, MAX_RANKS, Status
 from collbench.units import MAX_BYTES
@@ -86,11 +86,12 @@ def append_probe(folder: Path, probe: Probe) -> None:
     """Add a line to the folder's file; when this returns it is written.
 
     Raises:
-        InvalidError: no permission, a full disk.
+        InvalidError: no permission, a full disk, or no regular file in its place.
     """
     text = json.dumps(probe.row(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
     path = folder / PROBES
     with readable_errors(path, option="--out"):
+        refuse_special(path)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             append_whole(descriptor, text)

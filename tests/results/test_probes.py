@@ -1,5 +1,6 @@
 """Lines of probes: what is written is read back, and what is damaged is named."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,12 @@ def test_table_has_a_line_for_each() -> None:
     text = probe_rows([SOLO, HUNG])
     assert [line.split()[0] for line in text.splitlines()] == ["probe", "bandwidth.copy", "flag"]
     assert "hung: rank 0 waited" in text
+
+
+def test_a_pipe_in_place_of_the_file_is_neither_read_nor_written(tmp_path: Path) -> None:
+    """Both would wait for its other end."""
+    os.mkfifo(tmp_path / PROBES)
+    with pytest.raises(InvalidError, match="is no regular file"):
+        append_probe(tmp_path, Probe("flag", value=1.0))
+    with pytest.raises(InvalidError, match="is no regular file"):
+        read_probes(tmp_path)

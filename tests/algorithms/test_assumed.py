@@ -40,10 +40,10 @@ def test_software_of_nvidia_is_foreign_on_other_cards_only() -> None:
 def test_bytes_are_staged_where_the_machine_or_its_file_says_so(off: str) -> None:
     call = Call(4096, 4)
     flat, apart = topology("two-flat-gen5-switches"), topology("direct-4x4090-no-p2p")
-    schedule = registry()["nccl_ring_ll"].traffic(call, flat)
+    ring = registry()["nccl_ring_ll"]
 
     def moves(machine: Machine) -> set[Move]:
-        return {flow.move for phase in assumed.staged(schedule, machine).phases for flow in phase.flows}
+        return {flow.move for phase in assumed.traffic_of(ring, call, machine).phases for flow in phase.flows}
 
     healthy = Machine(flat, Fabric.PCIE, 4, facts={"p2p": "ok"})
     assert moves(healthy) == {Move.PUSH}

@@ -81,18 +81,18 @@ _STREAMS = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
 
 _WORKSPACE = tuple(
     library(
-        f"flashinfer_pcie_{name}", summary, _REFERENCE, (*_COMMON, *more), Support.yes("", _POLICY),
-        by_seed if runner == "Workspace" else ring, family="flashinfer",
-        way=Way(f"{_RUNNER}:{runner}", DTYPES, environment=_STREAMS),
+        f"flashinfer_pcie_{name}", summary, _REFERENCE, (*_COMMON, *more), Support.yes("", _POLICY), traffic,
+        family="flashinfer", way=Way(f"{_RUNNER}:{runner}", DTYPES, environment=_STREAMS),
     )
-    for name, summary, more, runner in (
-        ("workspace", "its workspace by its own policy: tuned where tune() ran before, else its seed", (), "Workspace"),
-        ("copy_ring", "the ring whose data copy engines move", (_FOUR, _divides(None, 0)), "CopyEngineRing"),
-        ("copy_island", "two islands of four, by copy engines", (_EIGHT, _divides(_ISLAND_SHARES, 0)),
+    for name, summary, more, traffic, runner in (
+        ("workspace", "its workspace by its own policy: tuned where tune() ran before, else its seed", (), by_seed,
+         "Workspace"),
+        ("copy_ring", "the ring whose data copy engines move", (_FOUR, _divides(None, 0)), ring, "CopyEngineRing"),
+        ("copy_island", "two islands of four, by copy engines", (_EIGHT, _divides(_ISLAND_SHARES, 0)), ring,
          "CopyEngineIsland"),
-        ("copy_ring_memop", "the ring, its flags written by the copy stream", (_FOUR, _FLAGS, _divides(None, 0)),
+        ("copy_ring_memop", "the ring, its flags written by the copy stream", (_FOUR, _FLAGS, _divides(None, 0)), ring,
          "CopyEngineRingMemop"),
-        ("copy_ring_piped", "the same in pieces", (_FOUR, _FLAGS, _divides(None, _PIECES)), "CopyEnginePiped"),
+        ("copy_ring_piped", "the same in pieces", (_FOUR, _FLAGS, _divides(None, _PIECES)), ring, "CopyEnginePiped"),
     )
 )  # fmt: skip
 

@@ -136,6 +136,11 @@ class LibraryRunner(ForeignRunner):
         if largest is not None:
             self.blocks, self.threads, self.blocks_per_sm = largest.blocks, largest.threads, largest.blocks_per_sm
 
+    def _note_gate(self, gate: Callable[[], bool]) -> None:
+        """Keep as evidence what a gate says that is passed, with the warning that `said` kept of it."""
+        verdict = asked(gate)
+        self._notes["gate"] = f"{verdict}: {self._notes.pop('warned', '')}".rstrip(": ")
+
     def _past_attribute(self, where: Any, name: str, value: Any) -> None:  # noqa: ANN401 - theirs
         """Put something of ours in place of `where.name` until this runner is closed: a call past a gate."""
         self._close.enter_context(mock.patch.object(where, name, value))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.library_build import Request, Step
-from collbench.algorithms.library_runner import LibraryRunner, asked, said
+from collbench.algorithms.library_runner import LibraryRunner, said
 from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
 
@@ -79,8 +79,7 @@ class Gated(LibraryRunner):
         group, device = self.group, torch.device(self.ranks.device)
         if self.algo:
             with said("sglang", self._notes):
-                opened = asked(lambda: module.can_use_custom_all_reduce_v2(group=group, device=device))
-            self._notes["gate"] = f"{opened}: {self._notes.pop('warned', '')}".rstrip(": ")
+                self._note_gate(lambda: module.can_use_custom_all_reduce_v2(group=group, device=device))
             self._past_attribute(module, "can_use_custom_all_reduce_v2", lambda group, device: True)  # noqa: ARG005
         with said("sglang", self._notes):
             self._communicator = module.CustomAllReduceV2(
@@ -168,8 +167,7 @@ class Classic(LibraryRunner):
             cls_name="CustomAllreduce",
         )  # fmt: skip
         with said("sglang", self._notes):
-            opened = asked(lambda: gate() is not None)
-        self._notes["gate"] = f"{opened}: {self._notes.pop('warned', '')}".rstrip(": ")
+            self._note_gate(lambda: gate() is not None)
         self._past_attribute(module, name, lambda *_, **__: True)
         self._ops, self._communicator = ops, module.CustomAllreduce(group=group, device=device)
         self._close.callback(self._free)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.library_build import Request, Step
-from collbench.algorithms.library_runner import LibraryRunner, asked, said
+from collbench.algorithms.library_runner import LibraryRunner, said
 from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
 
@@ -64,8 +64,7 @@ class Gated(LibraryRunner):
             made.append(self._made(torch, module, symm_mem_enabled=True))
             return not made[0].disabled and bool(made[0].should_custom_ar(self._x[0]))
 
-        verdict = asked(gate)
-        self._notes["gate"] = f"{verdict}: {self._notes.pop('warned', '')}".rstrip(": ")
+        self._note_gate(gate)
         for communicator in made:
             communicator.close()
         self.ranks.barrier()

@@ -1,11 +1,11 @@
 """The verdicts for a step summary or a comment, and as annotations of a run on GitHub."""
 
-import re
 from collections.abc import Sequence
 
 from collbench.gate.names import by_effect, change, headline, interval, short_names, times
 from collbench.gate.reasons import change_note, faults, not_compared, with_numbers
 from collbench.gate.verdicts import CellVerdict, Outcome, Verdict
+from collbench.results.markdown import plain
 from collbench.results.summary import clean
 
 __all__ = ["MAX_SUMMARY_BYTES", "MOST_ANNOTATIONS", "annotations", "markdown"]
@@ -18,7 +18,6 @@ MOST_ANNOTATIONS = 10
 
 _ROWS = 200
 _SHORT = 10
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$@-])")
 _PIECE = 300
 
 
@@ -27,7 +26,7 @@ def markdown(outcome: Outcome, *, short: bool = False) -> str:
 
     Below `MAX_SUMMARY_BYTES` whatever the names are; what was left out is counted.
     """
-    lines = [f"### collbench gate: {outcome.verdict}", "", _escape(headline(outcome)) + ".", ""]
+    lines = [f"### collbench gate: {outcome.verdict}", "", plain(headline(outcome)) + ".", ""]
     lines += _listed("Why there is no verdict", faults(outcome))
     lines += _listed("Notes", outcome.notes)
     names = short_names(cell.cell_id for cell in outcome.cells)
@@ -39,7 +38,7 @@ def markdown(outcome: Outcome, *, short: bool = False) -> str:
     if rest:
         lines += ["", f"{rest} more cells are left out; the JSON file has all of them."]
     note = change_note(outcome)
-    lines += ["", _escape(note[:1].upper() + note[1:]) + "."] if note else []
+    lines += ["", plain(note[:1].upper() + note[1:]) + "."] if note else []
     lines += _listed("Not compared", not_compared(outcome))
     text = "\n".join(lines) + "\n"
     assert len(text.encode()) < MAX_SUMMARY_BYTES  # noqa: S101 - rows and pieces are bounded above
@@ -50,24 +49,16 @@ def _listed(title: str, items: Sequence[str]) -> list[str]:
     if not items:
         return []
     more = [f"- {len(items) - _SHORT} more"] if len(items) > _SHORT else []
-    return ["", f"**{title}**", "", *(f"- {_escape(item)}" for item in items[:_SHORT]), *more, ""]
+    return ["", f"**{title}**", "", *(f"- {plain(item)}" for item in items[:_SHORT]), *more, ""]
 
 
 def _row(cell: CellVerdict, name: str) -> str:
     base, now = times(cell)
     control = " (control)" if cell.control else ""
-    reason = _escape(cell.reason)
+    reason = plain(cell.reason)
     return (
-        f"| {cell.verdict} | {_escape(name)}{control} | {base} | {now} | {change(cell)} | {interval(cell)} | {reason} |"
+        f"| {cell.verdict} | {plain(name)}{control} | {base} | {now} | {change(cell)} | {interval(cell)} | {reason} |"
     )
-
-
-def _escape(text: str) -> str:
-    """Text that stays text: no markup, no HTML, no links and mentions, one line, at most some hundred characters."""
-    words = clean(text)
-    words = words if len(words) <= _PIECE else words[: _PIECE - 3] + "..."
-    words = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", ":&#8203;//")
-    return _SPECIAL.sub(r"\\\1", words)
 
 
 def annotations(outcome: Outcome) -> list[str]:

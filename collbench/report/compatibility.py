@@ -7,7 +7,7 @@ from collbench.doctor import rows as doctor_rows
 from collbench.doctor.findings import machine_warnings
 from collbench.doctor.past import as_recorded
 from collbench.errors import CollbenchError
-from collbench.report.private import public
+from collbench.results.private import public
 from collbench.results.records import Run, Status
 
 __all__ = ["compatibility"]

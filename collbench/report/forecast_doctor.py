@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collbench.report.canvas import Table
-from collbench.report.private import public
+from collbench.results.private import public
 
 __all__ = ["verdict_table"]
 

@@ -16,11 +16,11 @@ from collbench.report.forecast_figures import curves, terms
 from collbench.report.gain import gains, sentence, usual
 from collbench.report.holding import RULE, holds_back
 from collbench.report.page import render
-from collbench.report.private import public, public_command
 from collbench.report.series import Point
 from collbench.report.svg import Styles
 from collbench.report.wiring import wiring
 from collbench.report.worth import predicted_worth
+from collbench.results.private import public, public_command
 from collbench.results.records import Mode
 from collbench.results.summary import clean
 from collbench.topology import words

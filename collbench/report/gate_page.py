@@ -50,7 +50,7 @@ def _found(folder: Path, run_id: str) -> Outcome | None:
 
 
 def _context(outcome: Outcome) -> dict[str, Any]:
-    from collbench.report.private import public
+    from collbench.results.private import public
 
     listed = with_numbers(outcome)
     shown, told = listed[:_MOST_ROWS], reasons(outcome)

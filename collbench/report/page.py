@@ -90,7 +90,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    from collbench.report.private import public
+    from collbench.results.private import public
 
     def part(name: str) -> Markup:
         return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))  # noqa: S704 - our own file, no data in it
@@ -115,7 +115,7 @@ def _shown(value: object) -> object:
 
 def _when(stamp: str) -> str:
     """A time as people write it; ours end in `+00:00`."""
-    from collbench.report.private import public
+    from collbench.results.private import public
 
     return public(stamp).replace("T", " ").replace("+00:00", " UTC")
 

@@ -15,8 +15,8 @@ from collbench.contention.predict import Prediction
 from collbench.contention.regimes import detect, of_cell
 from collbench.contention.traffic import Schedule
 from collbench.errors import CollbenchError, InvalidError
-from collbench.report.private import public
 from collbench.results.crowding import hardware_threads
+from collbench.results.private import public
 from collbench.results.records import Cell, Fabric, Mode, Run
 from collbench.results.store import RunFolder
 

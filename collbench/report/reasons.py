@@ -14,9 +14,9 @@ from collbench.report.figure import MOST_CURVES
 from collbench.report.gain import DECODE_BYTES
 from collbench.report.holding import holds_back
 from collbench.report.predicted import Predicted
-from collbench.report.private import public
 from collbench.report.series import Panel
 from collbench.report.svg import Styles
+from collbench.results.private import public
 from collbench.results.summary import clean
 from collbench.units import format_bytes, format_us
 

@@ -10,8 +10,8 @@ from collbench.contention.findings import Finding, State
 from collbench.measure.probe_plan import pair_class
 from collbench.report.canvas import CURVES, MARKERS, Drawn, Key, Table, glyph, named_rows, picture
 from collbench.report.predicted import Predicted
-from collbench.report.private import public
 from collbench.report.svg import Styles
+from collbench.results.private import public
 from collbench.results.probes import SEVERAL, Probe
 from collbench.results.records import Fabric
 from collbench.topology.graph import Topology

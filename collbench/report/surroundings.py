@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collbench.errors import CollbenchError
-from collbench.report.private import public, public_command, public_facts
+from collbench.results.private import public, public_command, public_facts
 from collbench.results.records import Run
 from collbench.topology.machine import Machine
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from collbench.report.private import public
+from collbench.results.private import public
 from collbench.units import format_bytes, format_us
 
 __all__ = ["MOST_ROWS", "constants", "csv_link", "csv_text", "failures", "full"]

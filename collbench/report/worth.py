@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from collbench.errors import CollbenchError
-from collbench.report.private import public
 from collbench.results.intervals import LEAST_LAUNCHES, NO_INTERVAL
+from collbench.results.private import public
 from collbench.results.records import Collective, Fabric, Run, Samples
 from collbench.results.summary import clean
 from collbench.units import format_us

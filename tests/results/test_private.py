@@ -2,7 +2,7 @@
 
 import pytest
 
-from collbench.report.private import public, public_command, public_facts
+from collbench.results.private import public, public_command, public_facts
 
 
 @pytest.mark.parametrize(

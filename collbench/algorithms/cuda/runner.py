@@ -24,7 +24,7 @@ from collbench.algorithms.cuda.compile import Variant, compile_kernel, left_out
 from collbench.algorithms.cuda.driver import DriverError, Function, Launcher
 from collbench.algorithms.cuda.memory import SharedRegion
 from collbench.algorithms.cuda.tensors import stream_getter, tensor_at
-from collbench.algorithms.cuda.tuning import Choice, Launch, best_of_kernels, candidates, parse_launch, work_items
+from collbench.algorithms.cuda.tuning import Choice, Launch, best_early, candidates, parse_launch, work_items
 from collbench.algorithms.cuda_buffers import ALIGNMENT
 from collbench.algorithms.epilogues import EPSILON, hidden_size
 from collbench.algorithms.shapes import arrays_of
@@ -183,20 +183,20 @@ class OwnRunner(Runner):
         given = os.environ.get("COLLBENCH_OWN_LAUNCH")
         if given:
             return Choice(parse_launch(given, self._names))
-        early = (False, True) if self._may_start_early(torch) else (False,)
-        launches = [
-            launch
-            for kernel in self._names
-            for pdl in early
-            for launch in self._candidates(torch, kernel, sharing, pdl=pdl)
-        ]
-        if not launches:
+        plain = self._grids(torch, sharing, pdl=False)
+        if not plain:
             raise NotImplementedError(f"not one block of each of {sharing} ranks fits on this GPU together")
-        self._use(launches[0])
+        self._use(plain[0])
         if max(self.ranks.exchange(chain_time.eager_us(self.launch, self.ranks.deadline_s))) > _SLOW_US:
             self._notes["tuning"] = f"skipped: a call took more than {_SLOW_US:g} us"
-            return Choice(launches[0])
-        return best_of_kernels(launches, self._graph_us, self.ranks.exchange)
+            return Choice(plain[0])
+        early = self._grids(torch, sharing, pdl=True) if self._may_start_early(torch) else []
+        if early and not self._starts_early(early[0]):
+            early = []
+        return best_early(early, plain, self._graph_us, self.ranks.exchange)
+
+    def _grids(self, torch: Any, sharing: int, *, pdl: bool) -> list[Launch]:  # noqa: ANN401 - the module
+        return [grid for kernel in self._names for grid in self._candidates(torch, kernel, sharing, pdl=pdl)]
 
     def _candidates(self, torch: Any, kernel: str, sharing: int, *, pdl: bool) -> list[Launch]:  # noqa: ANN401 - module
         function = self._function(torch, kernel, pdl=pdl)
@@ -211,9 +211,21 @@ class OwnRunner(Runner):
         return [Launch(kernel, grid.blocks, grid.threads, pdl) for grid in grids]
 
     def _may_start_early(self, torch: Any) -> bool:  # noqa: ANN401 - the module, imported lazily
-        """Programmatic dependent launch is asked for, and there: off by default, since a hang was seen with it once."""
+        """Whether programmatic dependent launch is there; `COLLBENCH_OWN_PDL=0` leaves it out."""
         major, minor = torch.cuda.get_device_capability(self.ranks.device)
-        return os.environ.get("COLLBENCH_OWN_PDL") == "1" and 10 * major + minor >= _PDL_SINCE
+        return os.environ.get("COLLBENCH_OWN_PDL") != "0" and 10 * major + minor >= _PDL_SINCE
+
+    def _starts_early(self, launch: Launch) -> bool:
+        """Try it once: where a wait is given up with it, on any rank, no rank uses it, and the evidence says so."""
+        trouble = ""
+        try:
+            self._graph_us(launch)
+        except TimeoutError as error:
+            trouble = str(error) or "a call did not end"
+        told = next((text for text in self.ranks.exchange(trouble) if text), "")
+        if told:
+            self._notes["early start"] = f"left out: {told}"
+        return not told
 
     def _ranks_on_this_gpu(self, torch: Any) -> int:  # noqa: ANN401 - the module, imported lazily
         uuid = str(torch.cuda.get_device_properties(self.ranks.device).uuid)

@@ -1,18 +1,19 @@
 """Choosing a kernel's grid for a call: candidates from its size, and a short measurement on all ranks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.algorithms.cuda.designs import COLLECTIVES
 from collbench.errors import UsageError
 
-__all__ = ["Choice", "Launch", "best", "best_of_kernels", "candidates", "parse_launch", "work_items"]
+__all__ = ["Choice", "Launch", "best", "best_early", "best_of_kernels", "candidates", "parse_launch", "work_items"]
 
 THREADS = (512, 256, 128, 64, 32)
 """Block sizes that are tried."""
 
 _MOST = 7
 _FINALISTS = 2
+_AGAIN = 2  # so many grids that start early are tried without it too
 _SMALL = 4096  # work items up to which one block is worth trying
 
 
@@ -108,6 +109,29 @@ def best_of_kernels(
     rest = [launch for launch in launches if launch.kernel in ranked and launch not in tried]
     final = best(rest, measure, agree) if rest else heats
     every = tuple(dict.fromkeys((*heats.tried, *final.tried)))
+    return Choice(min(every, key=lambda entry: entry[1])[0], every)
+
+
+def best_early(
+    early: Sequence[Launch],
+    plain: Sequence[Launch],
+    measure: Callable[[Launch], float],
+    agree: Callable[[float], Sequence[float]],
+) -> Choice:
+    """As `best_of_kernels` over launches that start early; then, of their kernels, plain ones that may be faster.
+
+    Those are grids that do not fit when the next call's blocks wait beside this one's, and the fastest early grids.
+    """
+    if not early:
+        return best_of_kernels(plain, measure, agree)
+    first = best_of_kernels(early, measure, agree)
+    ranked = [launch for launch, _ in sorted(first.tried, key=lambda entry: entry[1])]
+    kernels = list(dict.fromkeys(launch.kernel for launch in ranked))[:_FINALISTS]
+    again = {replace(launch, pdl=False) for launch in ranked[:_AGAIN]}
+    known = {replace(launch, pdl=False) for launch in early}
+    rest = [launch for launch in plain if launch in again or (launch.kernel in kernels and launch not in known)]
+    second = best(rest, measure, agree) if rest else first
+    every = tuple(dict.fromkeys((*first.tried, *second.tried)))
     return Choice(min(every, key=lambda entry: entry[1])[0], every)
 
 

@@ -173,9 +173,8 @@ def test_the_fastest_grid_of_the_slowest_rank_is_kept(machine: list[Any]) -> Non
         proof = pull.proof()
         assert pull.blocks == 2
         assert proof.reason == ""
-        assert proof.evidence["kernel"] == f"one_stage_pull_data 2x{pull.threads}"
+        assert proof.evidence["kernel"].removesuffix("+pdl") == f"one_stage_pull_data 2x{pull.threads}"
         assert "one_stage_pull_flag" in proof.evidence["tuning"]
-        assert not any(made.pdl for made in Launcher.made)
 
 
 def test_a_speedup_is_left_out_when_asked_for(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +196,34 @@ def test_a_speedup_is_left_out_when_asked_for(machine: list[Any], monkeypatch: p
         Push(Ranks(), Call(1024, 2), 1)
 
 
-def test_early_start_is_tried_when_asked_for(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """COLLBENCH_OWN_PDL=1 doubles the candidates."""
-    monkeypatch.setenv("COLLBENCH_OWN_PDL", "1")
-    with Push(Ranks(), Call(1024, 2), 1):
+def test_early_start_is_tried_unless_it_is_switched_off(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """COLLBENCH_OWN_PDL=0 leaves programmatic dependent launch out; so does a card older than sm_90."""
+    with Push(Ranks(), Call(1024, 2), 1) as push:
         assert {made.pdl for made in Launcher.made} == {False, True}
+        assert "early start" not in push.proof().evidence
+    for given, capability in (("0", (9, 0)), ("1", (8, 9))):
+        Launcher.made.clear()
+        monkeypatch.setenv("COLLBENCH_OWN_PDL", given)
+        monkeypatch.setattr(sys.modules["torch"].cuda, "get_device_capability", lambda _, found=capability: found)
+        with Push(Ranks(), Call(1024, 2), 1):
+            assert {made.pdl for made in Launcher.made} == {False}
+
+
+def test_early_start_that_makes_a_rank_give_up_is_left_out(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait that expires in its trial, on a peer too, costs early start and nothing else; the evidence says so."""
+    expired = "rank 1 waited 2.00 s for data of a peer from rank 0"
+
+    class PeerGaveUp(Ranks):
+        def exchange(self, value: Any) -> list[Any]:
+            return [value, expired if value == "" and Launcher.made[-1].pdl else value]
+
+    with Push(PeerGaveUp(), Call(1024, 2), 1) as push:
+        evidence = push.proof().evidence
+        assert evidence["early start"] == f"left out: {expired}"
+        assert "+pdl" not in evidence["kernel"] + evidence["tuning"]
+    monkeypatch.setattr(Push, "failure", lambda _: "rank 0 waited" if Launcher.made[-1].pdl else "")
+    with Push(Ranks(), Call(1024, 2), 1) as push:
+        assert push.proof().evidence["early start"] == "left out: rank 0 waited"
 
 
 def test_a_given_launch_is_taken_as_it_is(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,6 +322,24 @@ def test_two_designs_go_into_the_final() -> None:
     assert dict(choice.tried)[choice.launch] == 3.0
     assert not any(launch.kernel == "c" and launch.blocks == 2 for launch in timed)
     assert len(timed) == len(choice.tried) == 5
+
+
+def test_few_plain_grids_are_tried_beside_those_that_start_early() -> None:
+    """The two fastest again without early start, and what only fits without it; not grids of slow kernels."""
+    early = [tuning.Launch(kernel, blocks, 64, pdl=True) for kernel in "abc" for blocks in (1, 2, 3)]
+    plain = [tuning.Launch(kernel, blocks, 64) for kernel in "abc" for blocks in (1, 2, 3, 9)]
+    slow = {"a": 0.0, "b": 1.5, "c": 9.0}
+    timed: list[tuning.Launch] = []
+
+    def measure(launch: tuning.Launch) -> float:
+        timed.append(launch)
+        return slow[launch.kernel] + (0.5 if launch.blocks == 9 else launch.blocks) + (0.0 if launch.pdl else 0.2)
+
+    choice = tuning.best_early(early, plain, measure, lambda us: [us, us])
+    assert choice.launch == tuning.Launch("a", 9, 64)
+    assert [(la.kernel, la.blocks) for la in timed if not la.pdl] == [("a", 1), ("a", 2), ("a", 9), ("b", 9)]
+    assert len(timed) == len(choice.tried)
+    assert tuning.best_early([], plain[:4], measure, lambda us: [us, us]).launch == tuning.Launch("a", 9, 64)
 
 
 def test_every_record_names_a_runner_that_is_there() -> None:

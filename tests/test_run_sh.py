@@ -61,7 +61,10 @@ def test_warnings_of_an_installation_that_succeeds_are_kept_and_not_printed(root
 
 
 PARTS = (
-    *(("one-gpu.sh", part) for part in ("kernels", "model", "systems", "systems-2", "launches", "gate")),
+    *(
+        ("one-gpu.sh", part)
+        for part in ("kernels", "model", "systems-8", "libraries-8", "systems-2", "libraries-2", "others", "gate")
+    ),
     *(("whole-box.sh", part) for part in ("measure", "fewer", "libraries", "judge")),
 )
 

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Takes what docs/measurements holds on one GPU that several ranks share (fabric: shared-gpu), in parts of under ten minutes:
 #
-#   docs/measurements/one-gpu.sh PART OUT       PART: kernels, model, systems, systems-2, launches, gate
+#   docs/measurements/one-gpu.sh PART OUT
 #
-# Limits are by what steps took on an H200 with 16 cores: with 8 ranks a start takes 2 to 6 s for our kernels, 3 to 8 for NCCL,
-# 12 for FlashInfer, 15 for vLLM and 20 to 30 for SGLang, whatever is measured in it; a sweep starts each algorithm once per launch.
+# PART: kernels, model, gate; systems-8 and libraries-8 (five launches of ours, torch's, NCCL's and compiled peers, and of the
+# libraries, with 8 ranks), systems-2 and libraries-2 (with two), others (expert parallelism, batching, NCCL in depth, tune-nccl).
+# A sweep starts each algorithm once per launch; a library is imported once per sweep, and compiles at its first start.
 # OUT gets a log per step, steps.tsv (step, exit code, seconds) and runs.tgz (run folders). A step that fails or outlasts
 # its limit does not stop the others. NCCL=PATH/libnccl.so.2 names a library that allows several ranks on one GPU,
 # COLLBENCH_FLASHINFER_INCLUDE where the peers' headers lie, DRY=1 prints the steps instead. BUSY=1 measures although processes
 # of somebody else use a GPU: needed where another GPU of the box has an MPS daemon of its own, wrong where it is this one.
+# LIMIT=SECONDS bounds the one sweep of a systems or libraries part (default 560).
 set -uo pipefail
 
-part=${1:?PART: kernels, model, systems, systems-2, launches or gate}
+part=${1:?PART: kernels, model, systems-8, libraries-8, systems-2, libraries-2, others or gate}
 out=${2:?OUT: a folder for the results}
 python=${PYTHON:-python3}
 nccl=(${NCCL:+--nccl "$NCCL"})
@@ -38,9 +40,16 @@ sweep() { # NAME LIMIT OPTIONS...
 }
 
 chain=(--modes graph --calls 122 --sizes "$sizes")
-# what a library's start leaves time for
-few=(--modes graph --calls 122 --sizes 1K,14336,64K)
-beside=push,one_stage_pull_buffered,auto,nccl_auto,nccl_tree_ll,nccl_symmetric,symm_one_shot
+# what five launches of everything leave time for
+few=(--modes graph --calls 122 --sizes 1K,14336,64K --launches 5)
+limit=${LIMIT:-560}
+# both halves of the systems have these, so that they can be laid side by side
+anchors=push,one_stage_pull_buffered
+compiled=flashinfer_pcie_push,flashinfer_pcie_flat,flashinfer_pcie_block,flashinfer_pcie_ring
+flashinfer=flashinfer_trtllm_fusion,flashinfer_trtllm_one_shot,flashinfer_trtllm_two_shot,flashinfer_pcie_workspace
+flashinfer+=,flashinfer_pcie_copy_ring,flashinfer_pcie_copy_island,flashinfer_vllm
+vllm=vllm_custom_all_reduce,vllm_forced_one_stage,vllm_forced_two_stage
+sglang=sglang
 
 case $part in
   kernels)
@@ -71,23 +80,22 @@ case $part in
     step advise 20 "$python" -m collbench advise "$out/runs/default" --workload moe-61-decode
     step report 30 "$python" -m collbench report "$out/runs/default"
     ;;
-  systems)
-    # one launch of everything: no interval
-    sweep systems-8 590 --nproc 8 --algorithms "$beside,vllm,flashinfer,sglang,mscclpp" "${few[@]}" --budget 575s
+  systems-8 | systems-2)
+    sweep "$part" "$limit" --nproc "${part#*-}" "${few[@]}" --budget $((limit - 15))s \
+      --algorithms "$anchors,auto,one_stage_pull,push_flags,two_stage_pull,two_stage_push,vllm_one_stage,vllm_two_stage,$compiled,nccl_auto,nccl_tree_ll,nccl_symmetric,symm_one_shot,symm_two_shot"
     ;;
-  systems-2)
-    sweep systems-2 320 --nproc 2 --algorithms "$beside,vllm,flashinfer,sglang" "${few[@]}" --budget 310s
+  libraries-8 | libraries-2)
+    sweep "$part" "$limit" --nproc "${part#*-}" "${few[@]}" --budget $((limit - 15))s \
+      --algorithms "$anchors,$vllm,$sglang,$flashinfer,mscclpp"
+    ;;
+  others)
     sweep expert 120 --nproc 8 --collective all_to_all --skew even,dispatch:1,combine:1 --algorithms expert,own --sizes 14336,64K,1M \
       --modes graph --calls 1,122 --budget 110s
-    sweep nccl-depth 70 --nproc 8 --algorithms nccl_symmetric,nccl_per_call_ring_ll,nccl_auto,coalesced "${chain[@]}" --budget 60s
-    step tune-nccl 80 "$python" -m collbench tune-nccl --nproc 2 --share-gpu "${busy[@]}" "${nccl[@]}" -b 14336 --budget 70s --out "$out/runs/tune"
-    ;;
-  launches)
-    # five launches of the fastest of each library and of ours, single calls too; then with the early start that SGLang has
-    sweep launches-8 430 --nproc 8 --launches 5 --modes graph --calls 1,122 --sizes 1K,14336,64K --budget 420s \
-      --algorithms sglang_forced_one_shot_push,flashinfer_trtllm_fusion,vllm_forced_one_stage,push,one_stage_pull_buffered
-    COLLBENCH_OWN_PDL=1 COLLBENCH_FLASHINFER_PDL=1 sweep pdl-8 160 --nproc 8 --launches 5 "${few[@]}" --budget 150s \
-      --algorithms flashinfer_trtllm_fusion,push,one_stage_pull_buffered
+    sweep joined 100 --nproc 8 --algorithms coalesced,push,nccl_ring_ll --modes graph --calls 122 --sizes 1K,14336 --budget 90s
+    sweep nccl-depth 70 --nproc 8 --algorithms nccl_symmetric,nccl_per_call_ring_ll,nccl_auto "${chain[@]}" --budget 60s
+    sweep fused-libraries 60 --nproc 8 --algorithms flashinfer_trtllm_fusion,push,islands --epilogue residual_rmsnorm --sizes 14336,43008 \
+      --calls 122 --modes graph --budget 50s
+    step tune-nccl 150 "$python" -m collbench tune-nccl --nproc 2 --share-gpu "${busy[@]}" "${nccl[@]}" -b 14336 --budget 140s --out "$out/runs/tune"
     ;;
   gate)
     # one look at 8 blocks: what both comparisons have time for

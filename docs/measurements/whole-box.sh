@@ -3,8 +3,8 @@
 #
 #   docs/measurements/whole-box.sh PART OUT     PART: measure, fewer, libraries, judge
 #
-# `measure`: captures of the wiring, probes, a sweep with all GPUs. `fewer`: the same with four and two of them. `libraries`: other
-# people's kernels in captured chains. `judge`, behind `measure`: calibration, prediction, explanation and page of that run,
+# `measure`: captures of the wiring, probes, a sweep with all GPUs. `fewer`: the same with four and two of them. `libraries`: five
+# launches of ours and other people's kernels in captured chains, within LIMIT seconds. `judge`, behind `measure`: calibration, prediction, explanation and page of that run,
 # agreement with nccl-tests' method, the gate against itself.
 # OUT gets a log per step, steps.tsv (step, exit code, seconds), captures and runs.tgz. A step that fails or outlasts its
 # limit does not stop the others. GPUS=N (default: all); NCCL=PATH/libnccl.so.2 names another NCCL, which nccl-tests gets too;
@@ -77,8 +77,8 @@ case $part in
     ((gpus > 2)) && sweep sweep-2 2 200 --algorithms "$ours"
     ;;
   libraries)
-    sweep libraries "$gpus" 590 --algorithms vllm,sglang,flashinfer,mscclpp,push,auto,nccl_auto,symm_one_shot --modes graph \
-      --calls 122 --sizes 1K,14336,64K
+    sweep libraries "$gpus" "${LIMIT:-590}" --modes graph --calls 122 --sizes 1K,14336,64K --launches 5 \
+      --algorithms own,vllm,sglang,flashinfer,mscclpp,nccl_auto,nccl_tree_ll,nccl_symmetric,symm
     ;;
   judge)
     run=$out/runs/sweep-$gpus

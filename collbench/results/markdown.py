@@ -12,7 +12,7 @@ __all__ = ["code_or_text", "fenced", "plain"]
 
 _MOST = 300
 _SPECIAL = re.compile(r"[\\`*\[\]|~$@]|(?<![^\W_])_|_(?![^\W_])")
-_FIRST = re.compile(r"[-+#=]|\d+(?=[.)])")
+_FIRST = re.compile(r"[-+#=]|\d+(?=[.)](?:\s|$))")
 _LINKED = re.compile(r"(?<=:)(?=//)|(?<=@)(?=\S)|(?<=#)(?=\d)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 _NAME = re.compile(r"[\w.+:-]+", re.ASCII)
 _BREAK = "&#8203;"

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collbench.algorithms.floors import floors_of
 from collbench.contention.fairshare import Usage, max_min
 from collbench.gate.judge import judge_paired
 from collbench.gate.sides import CellData, Side, side_of_run
 from collbench.gate.verdicts import Rules
-from collbench.results.records import Status
+from collbench.interop.markdown import Source, markdown
+from collbench.results.records import Mode, Status
+from collbench.results.store import RunFolder
 from collbench.testing import synthetic_run
 from collbench.topology import catalog, nccl_xml, smi
 
@@ -83,3 +86,19 @@ def test_build_the_page(benchmark: Benchmark, tmp_path: Path) -> None:
     page = benchmark.pedantic(lambda: build(path), rounds=5, warmup_rounds=1)
 
     assert "<html" in page
+
+
+def test_tables_of_500_cells(benchmark: Benchmark, tmp_path: Path) -> None:
+    """A folder with five launches of 25 algorithms, as Markdown; the budget is two seconds."""
+    costs = {f"algorithm_{i}": (3.0 + i, 0.1) for i in range(25)}
+    sizes = [1024 << i for i in range(5)]
+    modes = (Mode.EAGER, Mode.GRAPH)
+    path = synthetic_run(tmp_path / "run", costs=costs, sizes=sizes, modes=modes, launches=5).path
+
+    def made() -> str:
+        with RunFolder.open(path) as folder:
+            return markdown([Source(folder.run, folder.samples(), folder.evidence(), floors_of(folder.run))])
+
+    page = benchmark.pedantic(made, rounds=3, warmup_rounds=1)
+
+    assert page.count("\u00a0to\u00a0") == 500

@@ -1,0 +1,54 @@
+"""Part of a run: the cells whose fields have one of the values that were asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from collbench.errors import UsageError
+from collbench.results.records import Cell, Run, Samples
+from collbench.results.summary import clean
+from collbench.units import parse_bytes
+
+__all__ = ["FIELDS", "chosen", "parse_only"]
+
+FIELDS = (
+    "collective", "algorithm", "variant", "op", "dtype", "bytes", "mode", "calls", "place", "buffers", "epilogue",
+    "skew",
+)  # fmt: skip
+"""Fields of a cell that `--only` takes."""
+
+
+def parse_only(texts: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Values by field of `FIELD=VALUE,VALUE...`, each given once; sizes as `parse_bytes` reads them.
+
+    Raises:
+        UsageError: no field, an unknown one, one given twice, or a size that is none.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for text in texts:
+        name, sign, values = text.partition("=")
+        if not sign or name not in FIELDS:
+            raise UsageError(f"--only {clean(text)[:80]}: expected FIELD=VALUE,... with FIELD of {', '.join(FIELDS)}")
+        if name in found:
+            raise UsageError(f"--only {name}=... stands there twice: give its values behind one, parted by commas")
+        parts = values.split(",")
+        found[name] = frozenset(str(parse_bytes(part)) for part in parts) if name == "bytes" else frozenset(parts)
+    return found
+
+
+def chosen(run: Run, samples: Sequence[Samples], only: Mapping[str, frozenset[str]]) -> tuple[Run, list[Samples]]:
+    """The run with these cells alone, and their samples.
+
+    Raises:
+        UsageError: no cell is left.
+    """
+    kept = tuple(cell for cell in run.cells if _is_chosen(cell, only))
+    if only and not kept:
+        asked = "; ".join(f"{name}={','.join(sorted(values))}" for name, values in only.items())
+        raise UsageError(f"--only {clean(asked)[:200]}: the run has no such cell")
+    names = {cell.cell_id for cell in kept}
+    return replace(run, cells=kept), [one for one in samples if one.cell_id in names]
+
+
+def _is_chosen(cell: Cell, only: Mapping[str, frozenset[str]]) -> bool:
+    row = cell.row()
+    return all(str(row[name]) in values for name, values in only.items())

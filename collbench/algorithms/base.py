@@ -21,6 +21,7 @@ _MODULES = (
     "flashinfer", "nccl", "symmetric_memory", "gloo", "host", "host_exchange",
     "nccl_symmetric", "nccl_per_call", "all_to_all",
     "coalesced", "vllm_gated", "sglang", "flashinfer_fusion", "flashinfer_workspace", "mscclpp",
+    "expert_parallel",
 )  # fmt: skip
 _SYSTEMS = (
     "vllm_gated", "sglang", "flashinfer_fusion", "mscclpp", "b12x", "expert_parallel",

@@ -15,13 +15,17 @@ import pytest
 
 from collbench.algorithms import (
     flashinfer_library_runner,
+    flashinfer_moe_runner,
     mscclpp_runner,
     sglang_library_runner,
     vllm_library_runner,
 )
 from collbench.algorithms.library_uses import Parameter, Use, broken, mismatch
 
-USES = (*flashinfer_library_runner.USES, *vllm_library_runner.USES, *sglang_library_runner.USES)
+USES = (
+    *flashinfer_library_runner.USES, *flashinfer_moe_runner.USES, *vllm_library_runner.USES,
+    *sglang_library_runner.USES,
+)  # fmt: skip
 
 
 def source_of(module: str) -> Path | None:

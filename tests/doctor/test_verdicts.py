@@ -33,7 +33,7 @@ def test_the_machine_of_the_story() -> None:
         "symm_multimem": "no multicast",
         "flashinfer_mnnvl_fusion": "multicast",
         "deepep_low_latency": "NVLink",
-        "flashinfer_moe_nvlink": "NVLink",
+        "flashinfer_moe_dispatch": "NVLink",
         "mscclpp_fullmesh": "atomic",
     }
     assert {name: found[name]["verdict"] for name in failing} == dict.fromkeys(failing, "does_not_run")

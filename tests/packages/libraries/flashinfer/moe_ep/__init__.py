@@ -1,0 +1,1 @@
+"""The stand-in for its expert parallelism: the one-sided dispatch alone."""

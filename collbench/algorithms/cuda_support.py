@@ -3,9 +3,12 @@
 from collbench.results.records import Call, Collective, Support
 from collbench.topology.machine import Machine
 
-__all__ = ["number", "ranks_share_gpu", "refuse", "refuse_elements", "refuse_machine", "version_text"]
+__all__ = ["EARLY_SINCE", "number", "ranks_share_gpu", "refuse", "refuse_elements", "refuse_machine", "version_text"]
 
 SWEEP_EXTRA = "pip install 'collbench[sweep]'"
+
+EARLY_SINCE = 90
+"""Compute capability from which on kernels may start early: programmatic dependent launch (CUDA programming guide)."""
 
 
 def refuse(machine: Machine, call: Call, dtypes: tuple[str, ...]) -> Support | None:

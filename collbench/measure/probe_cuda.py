@@ -23,6 +23,7 @@ from collbench.algorithms.cuda.probes import (
     region_bytes,
 )
 from collbench.algorithms.cuda_buffers import wait_event
+from collbench.algorithms.cuda_support import EARLY_SINCE
 from collbench.measure.probe_launches import Launches
 from collbench.measure.probe_plan import Task
 from collbench.measure.ranks import WorkerRanks
@@ -50,7 +51,8 @@ class CudaProbes:
         self._ranks = ranks
         self._close = contextlib.ExitStack()
         self._region: SharedRegion | None = None
-        self._function: Function | None = None
+        self._functions: dict[bool, Function] = {}
+        self._arch = 0
         self._stream: Any = None
         self._streams: list[Any] = []
         self._chain_start = 0
@@ -77,15 +79,28 @@ class CudaProbes:
         torch.cuda.set_device(ranks.device)
         torch.empty(1, device=ranks.device)  # makes the context
         major, minor = torch.cuda.get_device_capability()
-        function = Function(compile_probe(f"sm_{major}{minor}").cubin, PROBE)
-        self._close.callback(function.close)
+        self._arch = 10 * major + minor
+        self._function(pdl=False)
         region = self._close.enter_context(SharedRegion(ranks, region_bytes(ranks.world_size)))
         self._chain_start, data = chain()
         region.write(AT_CHAIN, data)
         self._stream = torch.cuda.Stream()
         self._streams = [torch.cuda.Stream() for _ in range(ranks.world_size)]
         torch.cuda.synchronize()
-        self._function, self._region = function, region
+        self._region = region
+
+    def _function(self, *, pdl: bool) -> Function:
+        """The kernel, built when it is first asked for."""
+        if pdl not in self._functions:
+            made = Function(compile_probe(f"sm_{self._arch}", pdl=pdl).cubin, PROBE)
+            self._close.callback(made.close)
+            self._functions[pdl] = made
+        return self._functions[pdl]
+
+    @property
+    def starts_early(self) -> bool:
+        """Whether this GPU knows programmatic dependent launch."""
+        return self._arch >= EARLY_SINCE
 
     def _run(self, torch: Any, task: Task) -> dict[str, Any]:  # noqa: ANN401 - the module
         if task.kind.startswith("launch"):
@@ -138,14 +153,13 @@ class CudaProbes:
             setattr(args, name, value)
         return records
 
-    def launch(self, records: Any, blocks: int, threads: int) -> None:  # noqa: ANN401 - a ctypes array
+    def launch(self, records: Any, blocks: int, threads: int, *, pdl: bool = False) -> None:  # noqa: ANN401 - a ctypes array
         """Enqueue one."""
-        self.launcher(records, blocks, threads)(0, self._stream.cuda_stream)
+        self.launcher(records, blocks, threads, pdl=pdl)(0, self._stream.cuda_stream)
 
-    def launcher(self, records: Any, blocks: int, threads: int) -> Launcher:  # noqa: ANN401 - a ctypes array
-        """To launch the same record again and again."""
-        assert self._function is not None  # noqa: S101 - opened before any task
-        return Launcher(self._function, blocks, threads, records)
+    def launcher(self, records: Any, blocks: int, threads: int, *, pdl: bool = False) -> Launcher:  # noqa: ANN401 - a ctypes array
+        """To launch the same record again and again; with `pdl` it may begin while the kernel before it ends."""
+        return Launcher(self._function(pdl=pdl), blocks, threads, records, pdl=pdl)
 
     def _once(self, torch: Any, op: Op, threads: int = 1, **fields: int) -> Result:  # noqa: ANN401 - the module
         self.clear()

@@ -1,8 +1,9 @@
-"""Microbenchmarks of launches: of a captured chain, by the host, and of a captured call alone."""
+"""Microbenchmarks of launches: of a captured chain, by the host, of a captured call alone, and of early starts."""
 
 from typing import TYPE_CHECKING, Any
 
 from collbench.algorithms.cuda.probes import Op
+from collbench.algorithms.cuda.tensors import stream_getter
 from collbench.measure.ranks import WorkerRanks
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ __all__ = ["Launches"]
 _REPEATS, _WARP = 7, 32
 _SHORT, _LONG = 20, 220  # kernels of the two captured chains
 _EAGER = 122  # launches of an eager chain: as many as a sweep's has
+_READS = 24  # dependent reads of own memory, 2 to 4 us: longer than a launch, which can hide behind them
+_LEAST_US = 0.01  # differences of slopes tell no less: events count in half a microsecond
 
 
 class Launches:
@@ -22,16 +25,38 @@ class Launches:
         self._bench, self._torch, self._ranks = bench, torch, ranks
 
     def us(self, kind: str) -> list[float]:
-        """Microseconds in each repeat of `launch`, `launch_eager` or `launch_alone`.
+        """Microseconds in each repeat of `launch`, `launch_eager`, `launch_alone` or `launch_early`.
 
         Raises:
             TimeoutError: a rank gave up waiting.
+            NotImplementedError: kernels cannot start early on this GPU.
         """
-        return {"launch": self._chained, "launch_eager": self._eager, "launch_alone": self._alone}[kind]()
+        probes = {
+            "launch": self._chained, "launch_eager": self._eager, "launch_alone": self._alone,
+            "launch_early": self._early,
+        }  # fmt: skip
+        return probes[kind]()
 
     def _chained(self) -> list[float]:
         """Slope of the time of captured chains of empty kernels over their length."""
-        graphs = [self._empty(count) for count in (_SHORT, _LONG)]
+        return self._slope(self._bench.record(Op.EMPTY))
+
+    def _early(self) -> list[float]:
+        """What a kernel of a captured chain still pays of its launch where it starts early.
+
+        Not the slope of empty kernels: one that ends at once leaves nothing to hide the next one's launch behind, and
+        that slope is how fast kernels can follow each other. So kernels here read for a while, and what starting early
+        saves them is taken from the launch.
+        """
+        if not self._bench.starts_early:
+            raise NotImplementedError("programmatic dependent launch needs compute capability 9.0")
+        reads = self._bench.record(Op.READ_CHAIN, peer=self._ranks.rank, rounds=_READS)
+        slopes = (self._chained(), self._slope(reads), self._slope(reads, pdl=True))
+        return [max(_LEAST_US, launch - (plain - early)) for launch, plain, early in zip(*slopes, strict=True)]
+
+    def _slope(self, records: Any, *, pdl: bool = False) -> list[float]:  # noqa: ANN401 - a ctypes array
+        """Microseconds by which one more launch of a record makes a captured chain longer."""
+        graphs = [self._captured(records, count, pdl=pdl) for count in (_SHORT, _LONG)]
         self._ranks.barrier()
         short, long = ([self._replay_us(graph) for _ in range(_REPEATS + 2)][2:] for graph in graphs)
         for graph in graphs:
@@ -39,13 +64,16 @@ class Launches:
         return [(b - a) / (_LONG - _SHORT) for a, b in zip(short, long, strict=True)]
 
     def _eager(self) -> list[float]:
-        """Time per launch of an empty kernel in a chain of them, launched as our runners do: the host's."""
-        launcher = self._bench.launcher(self._bench.record(Op.EMPTY), 1, _WARP)
-        current = self._torch.cuda.current_stream
+        """Time per launch of an empty kernel in a chain of them, launched as our runners do: the host's.
+
+        A runner asks for the current stream each time, and starts early where the GPU knows that.
+        """
+        launcher = self._bench.launcher(self._bench.record(Op.EMPTY), 1, _WARP, pdl=self._bench.starts_early)
+        stream = stream_getter(self._torch, self._torch.cuda.current_device())
 
         def enqueue() -> None:
             for _ in range(_EAGER):
-                launcher(0, current().cuda_stream)
+                launcher(0, stream())
 
         self._ranks.barrier()
         spans = [self._bench.span_s(self._torch, enqueue, "eager launches") for _ in range(_REPEATS + 2)]
@@ -77,13 +105,13 @@ class Launches:
     def _empty(self, count: int) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
         return self._captured(self._bench.record(Op.EMPTY), count)
 
-    def _captured(self, records: Any, count: int = 1) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+    def _captured(self, records: Any, count: int = 1, *, pdl: bool = False) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
         graph = self._torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="thread_local")
         for _ in range(count):
-            self._bench.launch(records, 1, _WARP)
+            self._bench.launch(records, 1, _WARP, pdl=pdl)
         graph.capture_end()
         return graph
 
     def _replay_us(self, graph: Any) -> float:  # noqa: ANN401 - a torch.cuda.CUDAGraph
-        return self._bench.span_s(self._torch, graph.replay, "a chain of empty kernels") * 1e6
+        return self._bench.span_s(self._torch, graph.replay, "a chain of kernels") * 1e6

@@ -198,5 +198,8 @@ DI void run_probe(const ProbeArgs& a, u32 block) {
 }
 
 #ifndef EMULATED
-extern "C" __global__ void __launch_bounds__(512) probe(const __grid_constant__ ProbeArgs a) { run_probe(a, blockIdx.x); }
+extern "C" __global__ void __launch_bounds__(512) probe(const __grid_constant__ ProbeArgs a) {
+  start_early();
+  run_probe(a, blockIdx.x);
+}
 #endif

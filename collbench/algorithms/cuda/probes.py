@@ -85,10 +85,10 @@ def region_bytes(world_size: int) -> int:
     return AT_DATA + (1 + world_size) * FLOW_BYTES
 
 
-def compile_probe(arch: str) -> Compiled:
-    """The kernel for an arch (`sm_90`).
+def compile_probe(arch: str, *, pdl: bool = False) -> Compiled:
+    """The kernel for an arch (`sm_90`); with `pdl` it waits for the kernel before it, as ours do that start early.
 
     Raises:
         CompileError: NVRTC is not installed, or it refuses the source.
     """
-    return compile_kernel(Variant(PROBE, 2, "float32", arch))
+    return compile_kernel(Variant(PROBE, 2, "float32", arch, pdl=pdl))

@@ -111,6 +111,9 @@ def test_compiles_without_spills(arch: str) -> None:
     made = compile_probe(arch)
     assert (made.variant.entry, made.spills) == (PROBE, 0)
     assert made.registers <= 128
+    early = compile_probe(arch, pdl=True)
+    assert (early.variant.entry, early.spills) == (PROBE, 0)
+    assert (early.cubin != made.cubin) == (arch not in {"sm_80", "sm_89"}), "it waits for the kernel before it"
 
 
 def test_flags_and_barriers_end_whatever_the_schedule(library: Any) -> None:

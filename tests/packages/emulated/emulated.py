@@ -39,6 +39,12 @@ class Driver:
     """What `cuda.bindings.driver` has, as far as probes call it."""
 
     CUipcMemHandle = Handle
+    CUlaunchConfig = SimpleNamespace
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6)
+
+    @staticmethod
+    def CUlaunchAttribute() -> SimpleNamespace:
+        return SimpleNamespace(value=SimpleNamespace())
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(str(FOLDER / "probe.so"))
@@ -105,6 +111,10 @@ class Driver:
         else:
             self.captured.append(launch)
         return (Status(),)
+
+    def cuLaunchKernelEx(self, config: Any, function: str, parameters: int, extra: int) -> tuple[Status]:
+        grid, block = (config.gridDimX, 1, 1), (config.blockDimX, 1, 1)
+        return self.cuLaunchKernel(function, *grid, *block, 0, config.hStream, parameters, extra)
 
     def play(self, record: bytes, blocks: int, threads: int) -> None:
         """Run a kernel to its end; what moves data takes its step from the number of threads, so a few will do."""
@@ -176,8 +186,9 @@ def install() -> None:
     torch: Any = ModuleType("torch")
     torch.cuda = SimpleNamespace(
         set_device=lambda _: None, get_device_capability=lambda: (9, 0), synchronize=lambda: None, Stream=Stream,
-        Event=Event, CUDAGraph=Graph, stream=lambda _: contextlib.nullcontext(), current_stream=Stream,
+        Event=Event, CUDAGraph=Graph, stream=lambda _: contextlib.nullcontext(), current_device=lambda: 0,
     )  # fmt: skip
+    torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: Stream.cuda_stream)
     torch.empty = lambda *_, **__: None
     sys.modules["torch"] = torch
     from collbench.algorithms.cuda import driver, probes
@@ -188,7 +199,7 @@ def install() -> None:
     kernel: Any = probes
     kernel.FLOW_BYTES = 1 << 12
     ours: Any = probe_cuda
-    ours.FLOW_BYTES, ours.compile_probe = kernel.FLOW_BYTES, lambda arch: SimpleNamespace(cubin=arch.encode())
+    ours.FLOW_BYTES, ours.compile_probe = kernel.FLOW_BYTES, lambda arch, **_: SimpleNamespace(cubin=arch.encode())
     ours._ROUNDS = {
         probes.Op.BARRIER: 3, probes.Op.FLAG: 4, probes.Op.READ_CHAIN: 20, probes.Op.MESSAGE_PASSING: 40,
         probes.Op.TORN: 200,

@@ -125,6 +125,11 @@ def _any_cost(call: Call, machine: Machine) -> float:
     return 30.0 + call.bytes * call.world_size / 10_000
 
 
+def _never(machine: Machine) -> bool:
+    del machine
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """One implementation of a collective: what it needs, what it sends, how it runs.
@@ -137,7 +142,8 @@ class Algorithm:
     `preload` is a library that its workers load before any other. `batch` calls share one launch: a sample's calls are
     rounded up to a multiple of it, `traffic` is that of all of them, and times are per call all the same. A group's
     first cell may take `opening_s` longer than others: a library is imported then, and compiles. `cost_us` estimates
-    one call, from which the plan pins the length of chains: it need only be right within a factor of 5.
+    one call, from which the plan pins the length of chains: it need only be right within a factor of 5. `starts_early`
+    says whether its launch overlaps the call before it on this machine (programmatic dependent launch).
     """
 
     name: str
@@ -158,6 +164,7 @@ class Algorithm:
     batch: int = 1
     opening_s: float = 0.0
     cost_us: Callable[[Call, Machine], float] = _any_cost
+    starts_early: Callable[[Machine], bool] = _never
 
     def load_runner(self) -> type[Runner]:
         """Import the runner's class; in a worker only."""

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "collbench"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("",),  # collbench/__init__.py: the version
     ("errors",),
-    ("units",),
+    ("units", "wording"),
     ("results",),
     ("topology",),
     ("contention",),

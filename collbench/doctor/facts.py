@@ -7,6 +7,7 @@ from collbench.algorithms.known_system import is_assumed
 from collbench.doctor.driver import Card
 from collbench.topology.machine import Machine
 from collbench.topology.nvml import NvmlCapture
+from collbench.wording import first_few
 
 __all__ = ["facts_of", "pairs_of"]
 
@@ -82,8 +83,7 @@ def _p2p(pairs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _which(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f": {', '.join(names[:_LISTED])}{more}"
+    return f": {first_few(names, _LISTED)}"
 
 
 def _p2p_word(machine: Machine) -> str:

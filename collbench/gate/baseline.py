@@ -18,6 +18,7 @@ from collbench.results.reading import RUN
 from collbench.results.records import SCHEMA, Status
 from collbench.results.schema import version_of
 from collbench.results.summary import clean
+from collbench.wording import first_of
 
 __all__ = ["changes", "dump", "load_side", "read", "read_object", "refuse_invalid", "side_of_json"]
 
@@ -160,8 +161,7 @@ def refuse_invalid(side: Side) -> None:
     if not found.compared:
         reasons.append("no cell is ok")
     if reasons:
-        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        raise InvalidError(f"{side.name}: cannot be a baseline: {reasons[0]}{more}")
+        raise InvalidError(f"{side.name}: cannot be a baseline: {first_of(reasons)}")
 
 
 def dump(side: Side, spread: SessionSpread | None = None) -> str:

@@ -5,6 +5,7 @@ import re
 from collbench.gate.names import change, headline, interval, times
 from collbench.gate.verdicts import CellVerdict, Outcome, Verdict
 from collbench.results.summary import clean
+from collbench.wording import first_of
 
 __all__ = ["junit"]
 
@@ -38,7 +39,7 @@ def _comparison(outcome: Outcome):  # type: ignore[no-untyped-def]  # noqa: ANN2
     faults = [_text(fault) for fault in outcome.faults] or ([] if outcome.cells else ["not one cell was compared"])
     if faults:
         # one element: most readers show the first of a test case and no other
-        error = Error(faults[0] + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""), "INVALID")
+        error = Error(first_of(faults), "INVALID")
         error.text = "\n".join(faults)
         case.result = [error]
     return case

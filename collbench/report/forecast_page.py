@@ -25,6 +25,7 @@ from collbench.results.records import Mode
 from collbench.results.summary import clean
 from collbench.topology import words
 from collbench.units import about_bytes, format_bytes, format_us
+from collbench.wording import first_few
 from collbench.workload import ModelTimes
 
 __all__ = ["forecast_page"]
@@ -114,11 +115,10 @@ def _fastest(made: Cast, found: Sequence[answer.Lead]) -> Table:
         prediction = made.predictions[lead.point.cell_id]
         bound = prediction.bottleneck if holds_back(prediction) else None
         near = rivals.get(lead.bytes, [])
-        some, more = ", ".join(map(clean, near[:_MOST_RIVALS])), len(near) - _MOST_RIVALS
         floor = lead.point.floor_us
         line = [
             format_bytes(lead.bytes), lead.best.name, _time(lead.point),
-            some + (f" and {more} more" if more > 0 else ""), clean(bound.link) if bound else "",
+            first_few([clean(name) for name in near], _MOST_RIVALS), clean(bound.link) if bound else "",
             str(bound.flows) if bound else "", "" if floor is None else format_us(floor),
         ]  # fmt: skip
         told = gained.get(lead.bytes)

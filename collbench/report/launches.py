@@ -5,6 +5,7 @@ from pathlib import Path
 from collbench.errors import UsageError
 from collbench.results.reading import RUN
 from collbench.results.summary import clean
+from collbench.wording import first_few
 
 __all__ = ["refuse_folder_of_runs"]
 
@@ -24,8 +25,6 @@ def refuse_folder_of_runs(path: Path, word: str = "report") -> None:
     except OSError:  # whoever reads it next says why
         return
     if names:
-        more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-        listed = ", ".join(map(clean, names[:_MOST]))
         many = f"{len(names)} launch{'es' if len(names) > 1 else ''}"
-        told = f"{path} holds no run but {many}: {listed}{more}"
+        told = f"{path} holds no run but {many}: {first_few([clean(name) for name in names], _MOST)}"
         raise UsageError(f"{told}; take one, as in collbench {word} {path / names[0]}")

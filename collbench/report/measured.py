@@ -21,6 +21,7 @@ from collbench.results.records import Fabric, Run, Samples
 from collbench.results.summary import clean
 from collbench.results.summary import rows as make_rows
 from collbench.units import format_bytes, format_us
+from collbench.wording import first_few
 
 __all__ = ["measured"]
 
@@ -130,12 +131,7 @@ def _lead(lead: answer.Lead | None) -> dict[str, str] | None:
     span = f" [{format_us(interval[0])}, {format_us(interval[1])}]" if interval else ""
     return {
         "name": lead.best.name, "time": f"{format_us(lead.point.p50_us)} us{span}",
-        "ties": f"tied with {_some(lead.ties)}" if lead.ties else "",
+        "ties": f"tied with {first_few(lead.ties, _MOST_NAMES)}" if lead.ties else "",
         "next": f"next: {lead.runner_up}, {lead.ratio:.2f}x" if lead.runner_up else "",
         "flags": ", ".join(lead.point.flags),
     }  # fmt: skip
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -17,6 +17,7 @@ from collbench.topology.drawing import svg
 from collbench.topology.graph import Link, LinkKind, Topology
 from collbench.topology.words import LINK_WORDS, downtrained, speed_words
 from collbench.units import format_bytes
+from collbench.wording import first_few
 
 __all__ = ["MOST_NAMES", "wiring"]
 
@@ -168,8 +169,7 @@ def _names(links: Sequence[Link]) -> str:
     there = {(link.src, link.dst) for link in links}
     pairs = dict.fromkeys(min(e, e[::-1]) if e[::-1] in there else e for link in links if (e := (link.src, link.dst)))
     names = [clean(f"{a} - {b}" if (b, a) in there else f"{a} -> {b}") for a, b in pairs]
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return first_few(names, MOST_NAMES)
 
 
 def _lines(bound: Sequence[_Bound], drawn: str) -> list[Mapping[str, str]]:

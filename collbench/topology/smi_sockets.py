@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from collbench.topology.label_rows import is_gpu
 from collbench.topology.smi_levels import LEVELS, LabelledDevices, Pairs
+from collbench.wording import first_of
 
 __all__ = ["Sockets", "sockets_of"]
 
@@ -125,11 +126,7 @@ def _quarrels(devices: LabelledDevices, pairs: Pairs) -> list[str]:
             near.append(f"{a.lower()} and {b.lower()}")
     notes = []
     if far:
-        notes.append(f"{_some(far)}: SYS by their labels, but one NUMA node by their affinity: drawn at one socket")
+        notes.append(f"{first_of(far)}: SYS by their labels, but one NUMA node by their affinity: drawn at one socket")
     if near:
-        notes.append(f"{_some(near)}: in one NUMA node by their labels, but in two by their affinity")
+        notes.append(f"{first_of(near)}: in one NUMA node by their labels, but in two by their affinity")
     return notes
-
-
-def _some(pairs: list[str]) -> str:
-    return pairs[0] if len(pairs) == 1 else f"{pairs[0]} (and {len(pairs) - 1} more pairs)"

@@ -1,0 +1,17 @@
+"""Short lists of names in sentences."""
+
+from collections.abc import Sequence
+
+__all__ = ["first_few", "first_of"]
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """`a, b`, or `a, b and 3 more` where there are more than `most` names."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def first_of(texts: Sequence[str]) -> str:
+    """The first of several texts, and how many follow: `a`, or `a (and 3 more)`."""
+    more = len(texts) - 1
+    return texts[0] + (f" (and {more} more)" if more else "")

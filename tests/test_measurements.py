@@ -42,8 +42,6 @@ TABLES = [
     ("Launched one by one, chains of 122:", "pair-base", "eager", True),
     ("Captured, single calls from an aligned start:", "pair-base", "graph", False),
     ("Launched one by one, single calls from an aligned start:", "pair-base", "eager", False),
-    ("has what each enqueues:", "pair-libs", "graph", True),
-    ("what NCCL chose was Ring/LL:", "nccl231", "graph", True),
 ]
 
 

@@ -1,0 +1,103 @@
+"""Copies of runs that documents keep: `python -m tests.kept_runs RUN ... FOLDER` makes them below a folder.
+
+What names a machine is taken out: paths, UUIDs, hosts, the kernel's release behind its first two numbers. Samples stand
+in the parquet file alone, each to a nanosecond, which halves it. Launches, evidence and reasons stay.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collbench.results.columns import write_parquet
+from collbench.results.private import public
+from collbench.results.reading import EVIDENCE, PARQUET, RUN
+from collbench.results.records import Samples
+from collbench.results.store import RunFolder
+
+MOST_BYTES = 1_000_000
+"""Largest file that the repository takes (tests/test_hygiene.py)."""
+
+_RELEASE = re.compile(r"^(\d+\.\d+)[\d.]*-\S+$")
+_PERSONAL = re.compile(r"host(?!s$|_(?:arch|memory))|user|serial|uuid|mac_?address", re.IGNORECASE)
+_OTHERS = ("probes.jsonl", "parameters.json")
+
+
+def kept(value: Any) -> Any:
+    """The JSON value without what names a machine; a text that is a path keeps its last part."""
+    if isinstance(value, dict):
+        return {key: kept(one) for key, one in value.items() if not (_PERSONAL.search(key) and key != "hosts")}
+    if isinstance(value, list):
+        return [kept(one) for one in value]
+    return _text(value) if isinstance(value, str) else value
+
+
+def _text(text: str) -> str:
+    if text.startswith("/") and " " not in text:
+        return text.rpartition("/")[2]
+    found = "\n".join(public(line) for line in text.splitlines()) if "\n" in text else public(text)
+    return _RELEASE.sub(r"\1", found)
+
+
+def keep(run: Path, below: Path) -> Path:
+    """Copy a finished run into a folder of its name; gives that.
+
+    Raises:
+        CollbenchError: no run. ValueError: something of it is lost, it is still being made, or a file is too large.
+        FileExistsError: the copy is there.
+    """
+    with RunFolder.open(run) as folder:
+        samples, lost = folder.samples(), [*folder.problems(), folder.lost_evidence()]
+        if any(lost) or not folder.run.finished:
+            raise ValueError(f"{run}: {'; '.join(filter(None, lost)) or 'not finished'}")
+        record = folder.run.as_dict()
+    copy = below / run.name
+    copy.mkdir(parents=True)
+    with (copy / RUN).open("w", encoding="utf-8") as file:
+        json.dump(kept(record), file, indent=1, allow_nan=False)
+        file.write("\n")
+    with (copy / PARQUET).open("wb") as file:
+        write_parquet(file, [_rounded(one) for one in samples])
+    for name in (EVIDENCE, *_OTHERS):
+        if (run / name).exists():
+            _copy(run / name, copy / name)
+    large = [path.name for path in copy.iterdir() if path.stat().st_size > MOST_BYTES]
+    if large:
+        raise ValueError(f"{copy}: larger than {MOST_BYTES} bytes: {', '.join(large)}: measure fewer iterations")
+    return copy
+
+
+def _rounded(one: Samples) -> Samples:
+    latency = tuple(tuple(round(us, 3) for us in rank) for rank in one.latency_us)
+    return replace(one, reason=public(one.reason), latency_us=latency)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Objects of a file, of one in it or of one per line."""
+    text = source.read_text(encoding="utf-8")
+    if source.suffix == ".jsonl":
+        lines = [json.dumps(kept(json.loads(line)), separators=(",", ":")) for line in text.splitlines()]
+        target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    else:
+        target.write_text(json.dumps(kept(json.loads(text)), indent=1) + "\n", encoding="utf-8")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Copy each run; gives the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.kept_runs", description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    args = parser.parse_args(words)
+    for run in args.runs:
+        copy = keep(run, args.folder)
+        sizes = sum(path.stat().st_size for path in copy.iterdir())
+        sys.stdout.write(f"{copy}: {sizes / 1000:.0f} kB\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,18 +9,25 @@ from collbench.results.markdown import code_or_text, plain
 __all__ = ["Kernel", "kernels", "short_name", "told"]
 
 _NODE = re.compile(r"(?P<name>[^\s<;]+)<<<(?P<blocks>\d+), (?P<threads>\d+)>>>(?:, (?P<registers>\d+) registers)?")
-_OWN = re.compile(r"(?P<name>\w+) (?P<blocks>\d+)x(?P<threads>\d+)")
+_OWN = re.compile(r"(?P<name>\w+) (?P<blocks>\d+)x(?P<threads>\d+)(?P<early>\+pdl)?")
+_EARLY = "launch_with_pdl"
+"""Evidence of FlashInfer's fusion; of ours the text of the kernel says it, of others nothing does."""
+
 _LENGTH = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel of a call and how often it is launched there; `grid` is `blocks x threads`, 0 registers: not known."""
+    """One kernel of a call and how often it is launched there; `grid` is `blocks x threads`, 0 registers: not known.
+
+    `early`: its evidence says that it starts before the one before it has ended (programmatic dependent launch).
+    """
 
     name: str
     grid: str
     registers: int = 0
     times: int = 1
+    early: bool = False
 
     @property
     def text(self) -> str:
@@ -31,7 +38,8 @@ class Kernel:
     def more(self) -> str:
         """What stands behind the grid."""
         registers = f", {self.registers} registers" if self.registers else ""
-        return registers + (f", {self.times} times" if self.times > 1 else "")
+        early = ", programmatic launch" if self.early else ""
+        return registers + early + (f", {self.times} times" if self.times > 1 else "")
 
 
 def short_name(symbol: str) -> str:
@@ -61,13 +69,14 @@ def _of_text(text: str, evidence: Mapping[str, str]) -> tuple[Kernel, ...]:
     counted: dict[Kernel, int] = {}
     for match in _NODE.finditer(text):
         grid = f"{match['blocks']}x{match['threads']}"
-        one = Kernel(short_name(match["name"]), grid, _number(match["registers"]))
+        early = evidence.get(_EARLY) == str(True)
+        one = Kernel(short_name(match["name"]), grid, _number(match["registers"]), early=early)
         counted[one] = counted.get(one, 0) + 1
     if counted:
         return tuple(replace(one, times=times) for one, times in counted.items())
     if own := _OWN.fullmatch(text.strip()):
         registers = _number(evidence.get(f"registers {own['name']}"))
-        return (Kernel(own["name"], f"{own['blocks']}x{own['threads']}", registers),)
+        return (Kernel(own["name"], f"{own['blocks']}x{own['threads']}", registers, early=bool(own["early"])),)
     return ()
 
 

@@ -63,8 +63,11 @@ def notes(lines: _Lines, whose: str) -> list[str]:
     `whose` says what the times are.
     """
     entries = [entry for line in lines.values() for entry in line.values() if entry.row["p50_us"] is not None]
+    sizes = {size for line in lines.values() for size in line}
+    holes = any(len(line) < len(sizes) for line in lines.values())
+    empty = ["empty: not planned at this size with this number of calls"] if holes else []
     flagged = [text for flag in _FLAGS for text in _grouped(lines, partial(_flagged, flag))]
-    return [f"- {text}" for text in (*_on_launches(entries, whose), *flagged, *_grouped(lines, _reason))]
+    return [f"- {text}" for text in (*_on_launches(entries, whose), *empty, *flagged, *_grouped(lines, _reason))]
 
 
 def _flagged(flag: Flag, row: Mapping[str, Any]) -> str:

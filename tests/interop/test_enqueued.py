@@ -36,6 +36,18 @@ def test_own_kernels_take_their_registers_from_beside() -> None:
     assert kernels(evidence) == ((Kernel("push", "7x128", 88),),)
 
 
+def test_what_starts_early_is_told() -> None:
+    """As ours and FlashInfer's fusion say it in their evidence."""
+    assert told({"1K": kernels({"kernel": "push 1x64+pdl", "registers push": "48"})}) == (
+        "`push` 1x64, 48 registers, programmatic launch"
+    )
+    fusion = {"kernel": "fuse<<<1, 64>>>, 48 registers", "launch_with_pdl": "True"}
+    assert told({"1K": kernels(fusion)}) == "`fuse` 1x64, 48 registers, programmatic launch"
+    assert "programmatic" not in told({"1K": kernels(fusion | {"launch_with_pdl": "False"})})
+    both = {"1K": kernels({"kernel": "push 1x64+pdl"}), "4K": kernels({"kernel": "push 2x64"})}
+    assert told(both) == "`push` 1x64 (1K), programmatic launch; `push` 2x64 (4K)"
+
+
 def test_equal_kernels_of_a_call_are_counted() -> None:
     text = "a<<<1, 1>>>, 10 registers; b<<<2, 32>>>; a<<<1, 1>>>, 10 registers, 3 blocks fit on a multiprocessor"
     assert kernels({"kernel": text}) == ((Kernel("a", "1x1", 10, 2), Kernel("b", "2x32")),)

@@ -114,6 +114,20 @@ def test_reasons_and_flags_name_the_sizes_that_they_hold_for(tmp_path: Path) -> 
     assert "- not_run: no time was left: `gloo` (at 14K)\n" in page
 
 
+def test_a_cell_that_was_not_planned_is_empty_and_said_to_be(tmp_path: Path) -> None:
+    """As at a size where the chains of one algorithm are shorter, which have a table of their own."""
+    one = host_run(tmp_path / "run", calls=(1,))
+    cells = tuple(cell for cell in one.run.cells if (cell.algorithm, cell.call.bytes) != ("gloo", 14336))
+    samples = [s for s in one.samples if "/gloo/-/sum/bfloat16/14336/" not in s.cell_id]
+    page = markdown([replace(one, run=replace(one.run, cells=cells), samples=samples)])
+
+    ((_, *lines),) = tables(page)
+    assert lines[-1][0] == "gloo"
+    assert lines[-1][-1] == ""
+    assert "- empty: not planned at this size with this number of calls\n" in page
+    assert "- empty" not in markdown([one])
+
+
 def test_wide_tables_come_in_parts_with_the_same_rows(tmp_path: Path) -> None:
     sizes = tuple(1024 << i for i in range(7))
     plain = tables(markdown([host_run(tmp_path / "a", sizes=sizes, calls=(1,))]))

@@ -14,7 +14,7 @@ from collbench.results.records import Call, Collective, Mode, Support
 from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
-__all__ = ["Algorithm", "Proof", "Ranks", "Runner", "known_systems", "registry", "select"]
+__all__ = ["Algorithm", "Foreign", "Proof", "Ranks", "Runner", "known_systems", "registry", "select"]
 
 _MODULES = (
     "one_stage", "two_stage", "push", "islands", "staged_ring", "push_collectives", "auto", "vllm",
@@ -120,6 +120,20 @@ class Runner(ABC):
         return Proof()
 
 
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Other people's modules that the fork server imports before it forks, for as long as that does no harm.
+
+    `modules` are in order, from light to heavy: one that touches CUDA, leaves a thread, hangs, fails or ends the
+    process is left out with those behind it, and the workers import themselves what they need. One that is not
+    installed is passed over. `variables` names those of the algorithm's `environment` that are read at import: the
+    server is started under them.
+    """
+
+    modules: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+
 def _any_cost(call: Call, machine: Machine) -> float:
     del machine
     return 30.0 + call.bytes * call.world_size / 10_000
@@ -136,7 +150,8 @@ class Algorithm:
 
     `traffic` and `support` are pure, and `support` never raises. `runner` is `module:Class`, imported in the worker
     only; empty where there is none yet. `family` is the word of `--algorithms` (`own`, `symm`, `nccl`, `host`, ...).
-    `imports` names the modules that the fork server imports before it forks (never one that touches CUDA at import).
+    `imports` names the modules that the fork server imports before it forks (never one that touches CUDA at import),
+    `foreign` those that it imports if it can: what other people wrote, and takes seconds.
     `environment` gives the variables that its workers need on this machine. `max_calls` caps the calls of a chained
     sample; `variant` goes into its cells' names and tells copies of one record apart (library version, settings), and
     `preload` is a library that its workers load before any other. `batch` calls share one launch: a sample's calls are
@@ -157,6 +172,7 @@ class Algorithm:
     device: str = "cuda"
     modes: tuple[Mode, ...] = (Mode.EAGER, Mode.GRAPH)
     imports: tuple[str, ...] = ()
+    foreign: Foreign = Foreign()
     environment: Callable[[Machine], Mapping[str, str]] = field(default=lambda _machine: {})
     max_calls: int = 122
     variant: str = ""

@@ -3,6 +3,7 @@
 Which compute capabilities it compiles for changed with its releases; read in 0.5.3 and 0.7.4.
 """
 
+from collbench.algorithms.base import Foreign
 from collbench.algorithms.cuda_support import number, ranks_share_gpu
 from collbench.algorithms.epilogues import RESIDUAL_RMSNORM
 from collbench.algorithms.fusion_rows import one_shot_overflows, rows_of_fusion
@@ -19,6 +20,7 @@ from collbench.algorithms.known_system import (
     sharing_unsaid,
     system,
 )
+from collbench.algorithms.library_modules import FLASHINFER
 from collbench.algorithms.library_system import Way, library, needs_compiler
 from collbench.algorithms.schedules import pulled_twice, pushed
 from collbench.results.records import Call, Support
@@ -121,7 +123,7 @@ _RUNNER = "collbench.algorithms.flashinfer_library_runner"
 ALGORITHMS = tuple(
     library(
         f"flashinfer_trtllm_{name}", summary, _REFERENCE, (*_CHECKS, *more), _FINE, traffic, family="flashinfer",
-        way=Way(f"{_RUNNER}:{runner}", epilogues=(RESIDUAL_RMSNORM,)),
+        way=Way(f"{_RUNNER}:{runner}", epilogues=(RESIDUAL_RMSNORM,), foreign=Foreign(FLASHINFER)),
     )
     for name, summary, more, traffic, runner in (
         ("fusion", "one-shot push with a sentinel or two-shot, as it chooses, with RMSNorm behind it", (_CHOICE,),

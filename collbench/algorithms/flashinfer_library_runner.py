@@ -8,6 +8,7 @@ from collbench.algorithms.base import Ranks
 from collbench.algorithms.epilogues import EPSILON
 from collbench.algorithms.fusion_rows import rows_of_fusion
 from collbench.algorithms.library_build import Request, Step
+from collbench.algorithms.library_modules import FLASHINFER_COMM
 from collbench.algorithms.library_runner import LibraryRunner
 from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
@@ -18,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 _COMM, _AR, _PCIE, _VLLM = (
-    "flashinfer.comm", "flashinfer.comm.trtllm_ar", "flashinfer.comm.pcie_ipc_ar", "flashinfer.comm.vllm_ar",
+    FLASHINFER_COMM, f"{FLASHINFER_COMM}.trtllm_ar", f"{FLASHINFER_COMM}.pcie_ipc_ar", f"{FLASHINFER_COMM}.vllm_ar",
 )  # fmt: skip
 _FUSION_USES = (
     Use("flashinfer.comm.allreduce", "create_allreduce_fusion_workspace",

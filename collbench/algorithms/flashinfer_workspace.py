@@ -4,6 +4,7 @@ The kernels that its workspace launches on multiprocessors are `flashinfer.py`'s
 best of a few grids; here the package chooses, and its copy-engine variants run, which have no kernel to compile alone.
 """
 
+from collbench.algorithms.base import Foreign
 from collbench.algorithms.cuda_support import ranks_share_gpu
 from collbench.algorithms.flashinfer import DTYPES, NEEDS_PCIE_RANKS, PCIE_SOURCE, by_seed
 from collbench.algorithms.known_system import (
@@ -16,6 +17,7 @@ from collbench.algorithms.known_system import (
     needs_ranks,
     one_host,
 )
+from collbench.algorithms.library_modules import FLASHINFER
 from collbench.algorithms.library_system import Way, library, needs_compiler, read_in
 from collbench.algorithms.schedules import pulled, ring
 from collbench.results.records import Call, Support
@@ -82,7 +84,7 @@ _STREAMS = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
 _WORKSPACE = tuple(
     library(
         f"flashinfer_pcie_{name}", summary, _REFERENCE, (*_COMMON, *more), Support.yes("", _POLICY), traffic,
-        family="flashinfer", way=Way(f"{_RUNNER}:{runner}", DTYPES, environment=_STREAMS),
+        family="flashinfer", way=Way(f"{_RUNNER}:{runner}", DTYPES, environment=_STREAMS, foreign=Foreign(FLASHINFER)),
     )
     for name, summary, more, traffic, runner in (
         ("workspace", "its workspace by its own policy: tuned where tune() ran before, else its seed", (), by_seed,
@@ -103,7 +105,8 @@ ALGORITHMS = (
         (_told_nvlink,
          needs_ranks("its dispatch", (2, 4, 6, 8), _VLLM), needs_bytes("its operator", _MOST_BYTES, _PACK, _VLLM),
          one_host, needs_p2p, _INSTALL, needs_compiler("FlashInfer"), read_in("flashinfer", _SINCE, _VLLM)),
-        Support.yes("", _VLLM), pulled, family="flashinfer", way=Way(f"{_RUNNER}:VllmKernels"),
+        Support.yes("", _VLLM), pulled, family="flashinfer",
+        way=Way(f"{_RUNNER}:VllmKernels", foreign=Foreign(FLASHINFER)),
     ),
 )  # fmt: skip
 """The workspace by its policy and with each copy-engine variant, and vLLM's kernels."""

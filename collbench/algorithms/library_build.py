@@ -1,7 +1,8 @@
 """Brings a library up in a process of its own before any rank does: imports it, looks for what we call, compiles.
 
 A library that does not import, was built for another CUDA, compiles without end or prints rubbish costs a reason then,
-and no rank. What it compiles stays in its own cache, from which the ranks load it. Run as
+and no rank. What it compiles stays in its own cache, from which the ranks load it. Where the fork server has imported
+it the process is forked from a rank, and imports nothing; else it is run as
 `python -m collbench.algorithms.library_build watch|build REQUEST ANSWER [PARENT]`.
 """
 
@@ -16,13 +17,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from collbench.algorithms import fork_safety, preloaded
 from collbench.algorithms.base import Ranks
+from collbench.algorithms.forked import Forked
 from collbench.algorithms.library_uses import Use, broken
 
 __all__ = ["BUILD_S", "Request", "Step", "import_together", "main", "prepare"]
@@ -120,6 +123,14 @@ def _meet(ranks: Ranks, mine: dict[str, Any], told: list[list[dict[str, Any]]]) 
         told.append(everyone)
 
 
+_Process = subprocess.Popen[bytes] | Forked
+
+
+def _may_fork(request: Request) -> bool:
+    """Whether a child of this process would have it imported and be as good as a fresh one."""
+    return preloaded.holds(request.modules) and not fork_safety.why_not()
+
+
 class _Build:
     """A watched process at work."""
 
@@ -129,9 +140,20 @@ class _Build:
         folder = Path(self._folder.name)
         (folder / "request").write_text(request.text)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._process = self._forked(folder) if _may_fork(request) else self._run(folder)
+
+    def _run(self, folder: Path) -> _Process:
         words = ["watch", str(folder / "request"), str(folder / "answer"), str(os.getpid())]
         words = [sys.executable, "-m", __name__, *words]
-        self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+
+    def _forked(self, folder: Path) -> _Process:
+        told, answer, parent = json.loads(self._request.text), folder / "answer", os.getpid()
+
+        def start() -> _Process:
+            return Forked(lambda: _build(told, answer), start_new_session=True)
+
+        return Forked(lambda: _watch(told, start, answer, parent), log=self._log.fileno())
 
     def answer(self, wait_s: float) -> dict[str, Any] | None:
         """What came of it; None while it goes on."""
@@ -176,15 +198,16 @@ def main(words: Sequence[str]) -> int:
     role, request, answer, *parent = words
     told = json.loads(Path(request).read_text())
     if role == "watch":
-        return _watch(told, request, Path(answer), int(parent[0]))
+        words = [sys.executable, "-m", __spec__.name, "build", request, answer]
+        return _watch(told, lambda: subprocess.Popen(words, start_new_session=True), Path(answer), int(parent[0]))
     return _build(told, Path(answer))
 
 
-def _watch(request: dict[str, Any], where: str, answer: Path, parent: int) -> int:
-    """Start the build in a session of its own, and end all of it when it takes too long or our parent is gone."""
+def _watch(request: dict[str, Any], start: Callable[[], _Process], answer: Path, parent: int) -> int:
+    """Start the build, in a session of its own, and end all of it when it takes too long or our parent is gone."""
     limit = time.monotonic() + float(request["limit_s"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    child = subprocess.Popen([sys.executable, "-m", __spec__.name, "build", where, str(answer)], start_new_session=True)
+    child = start()
     try:
         while child.poll() is None and os.getppid() == parent:
             if time.monotonic() > limit:
@@ -195,6 +218,7 @@ def _watch(request: dict[str, Any], where: str, answer: Path, parent: int) -> in
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)  # also compilers that it left behind
+        child.kill()  # it may not have its session yet
         child.wait()
         if os.getppid() != parent:
             # it was killed, and nobody else knows of the folder that it made for us
@@ -217,7 +241,7 @@ def _bring_up(request: dict[str, Any]) -> dict[str, str]:
     begin = time.monotonic()
     for module in request["modules"]:
         importlib.import_module(module)
-    evidence = {"imported": f"{request['package']}, {time.monotonic() - begin:.1f} s"}
+    evidence = {"imported": f"{request['package']}, {_spent(request, time.monotonic() - begin)}"}
     changed = [text for use in request["uses"] if (text := broken(Use(**use)))]
     if changed:
         raise NotImplementedError(f"its Python interface is another than the one that collbench knows: {changed[0]}")
@@ -227,6 +251,13 @@ def _bring_up(request: dict[str, Any]) -> dict[str, str]:
         getattr(importlib.import_module(module), name)(*step["arguments"])
         evidence[f"built {name}"] = f"{time.monotonic() - begin:.1f} s"
     return evidence
+
+
+def _spent(request: dict[str, Any], here_s: float) -> str:
+    """What the import of the request's modules took, and where."""
+    if preloaded.holds(request["modules"]):
+        return f"{sum(preloaded.SECONDS[module] for module in request['modules']):.1f} s in the fork server"
+    return f"{here_s:.1f} s"
 
 
 def _write(path: Path, answer: dict[str, Any]) -> None:

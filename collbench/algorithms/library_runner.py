@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 from unittest import mock
 
+from collbench.algorithms import preloaded
 from collbench.algorithms.base import Proof, Ranks
 from collbench.algorithms.cuda_buffers import make_slots, stride_of, wait_event
 from collbench.algorithms.foreign_runner import ForeignRunner
@@ -70,10 +71,10 @@ class LibraryRunner(ForeignRunner):
 
         with contextlib.ExitStack() as stack:
             self._close = stack
+            asked = self.request()
+            self._notes |= prepare(self.ranks, asked) | preloaded.evidence()  # before CUDA is touched: it may fork
             if self.on_gpu:
                 torch.cuda.set_device(self.ranks.device)
-            asked = self.request()
-            self._notes |= prepare(self.ranks, asked)
             import_together(self.ranks, asked.modules)
             self._allocate(torch)
             self._open(torch)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from collbench.algorithms.base import Algorithm
+from collbench.algorithms.base import Algorithm, Foreign
 from collbench.algorithms.cuda_support import ranks_share_gpu, refuse_elements
 from collbench.algorithms.epilogues import why_not
 from collbench.algorithms.known_system import Check, full_nvlink, is_assumed, system, verdict
@@ -21,13 +21,17 @@ _FLOATS = ("bfloat16", "float16", "float32")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a library is run: its runner as `module:Class`, element types, epilogues, variables of its workers."""
+    """How a library is run: its runner as `module:Class`, element types, epilogues, variables of its workers.
+
+    `foreign` is what the fork server imports of it: one list of `library_modules` for all records of a library.
+    """
 
     runner: str
     dtypes: tuple[str, ...] = _FLOATS
     epilogues: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     opening_s: float = BUILD_S
+    foreign: Foreign = field(default_factory=Foreign)
 
 
 def library(
@@ -52,7 +56,7 @@ def library(
 
     return replace(
         known, support=support, runner=way.runner, imports=("torch", "torch.distributed"), opening_s=way.opening_s,
-        environment=partial(_environment, dict(way.environment)), cost_us=_cost_us,
+        environment=partial(_environment, dict(way.environment)), cost_us=_cost_us, foreign=way.foreign,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ Its own package is read in 0.9.0; it is installed from its repository, and collb
 one-shot operator inside sgl-kernel, later sglang-kernel, up to 0.4.3.
 """
 
+from collbench.algorithms.base import Foreign
 from collbench.algorithms.known_system import (
     NOTHING_AGAINST,
     Check,
@@ -16,6 +17,7 @@ from collbench.algorithms.known_system import (
     sharing_unsaid,
     system,
 )
+from collbench.algorithms.library_modules import SGL_KERNEL
 from collbench.algorithms.library_system import Way, library
 from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
 from collbench.results.records import Call, Fabric, Support
@@ -82,7 +84,8 @@ ALGORITHMS = (
          needs_package("sgl-kernel", _OLD_KERNEL), _operators, _collapse),
         Support.yes(NOTHING_AGAINST, _INSIDE), _allpair, family="mscclpp",
         # it would take NVLink multicast for its buffers where it can
-        way=Way("collbench.algorithms.mscclpp_runner:OneShotPacket", environment={"MSCCLPP_FORCE_DISABLE_NVLS": "1"}),
+        way=Way("collbench.algorithms.mscclpp_runner:OneShotPacket", environment={"MSCCLPP_FORCE_DISABLE_NVLS": "1"},
+                foreign=Foreign(SGL_KERNEL)),
     ),
 )  # fmt: skip
 """What collbench runs of it."""

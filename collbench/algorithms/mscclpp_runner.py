@@ -11,13 +11,14 @@ from collbench.algorithms.cuda import chain_time
 from collbench.algorithms.cuda.tuning import Choice, Launch, best
 from collbench.algorithms.kernel_nodes import capture_kernels
 from collbench.algorithms.library_build import Request
+from collbench.algorithms.library_modules import SGL_KERNEL_OPS
 from collbench.algorithms.library_runner import LibraryRunner
 from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
 
 __all__ = ["USES", "OneShotPacket"]
 
-_OPS = "sgl_kernel.allreduce"
+_OPS = SGL_KERNEL_OPS
 _ONE_HOST = 1  # MSCCL1SHOT1NODELL of SGLang 0.5.9's pymscclpp.py
 _MOST_BYTES = 1 << 20
 _SCRATCH = 8 * _MOST_BYTES

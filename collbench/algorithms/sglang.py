@@ -3,9 +3,12 @@
 Read in SGLang 0.5.23. Its custom all-reduce pushes with a sentinel (data announces itself) where messages are small.
 """
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from collbench.algorithms.cuda_support import number
+from collbench.algorithms.base import Algorithm, Foreign
+from collbench.algorithms.cuda_support import may_start_early, number
 from collbench.algorithms.flashinfer import NEEDS_PCIE_RANKS
 from collbench.algorithms.known_system import (
     Check,
@@ -20,6 +23,7 @@ from collbench.algorithms.known_system import (
     own_gpus,
     system,
 )
+from collbench.algorithms.library_modules import SGLANG
 from collbench.algorithms.library_system import Way, library, needs_compiler, nvlink_gate, past, read_in
 from collbench.algorithms.schedules import pulled, pulled_twice, pushed, pushed_twice, ring
 from collbench.results.records import Call, Support
@@ -80,18 +84,25 @@ _RUNNER = "collbench.algorithms.sglang_library_runner"
 _ALGO = "SGLANG_CUSTOM_ALLREDUCE_ALGO"
 _ALONE = {"SGLANG_SKIP_P2P_CHECK": "1"}
 """Its own check of peer access meets its server's world group, which is not there; the driver is asked instead."""
+_way = partial(Way, environment=_ALONE, foreign=Foreign(SGLANG))
+
+
+def _second_version(*record: Any, **words: Any) -> Algorithm:  # noqa: ANN401 - those of `library`
+    """Its kernels are launched early where the GPU knows that (`is_arch_support_pdl`)."""
+    return replace(library(*record, **words), starts_early=may_start_early)
+
 
 ALGORITHMS = (
-    library(
+    _second_version(
         "sglang_custom_all_reduce", "SGLang's one-shot push with a sentinel, two-shot above", _REFERENCE,
         (_OWN_GPUS, _NVLINK, _SIZE, *_COMMON, needs_compiler("SGLang")),
         Support.yes("on unless --disable-custom-all-reduce is given", _READ), pushed, family="sglang",
-        way=Way(f"{_RUNNER}:Gated", environment=_ALONE),
+        way=_way(f"{_RUNNER}:Gated"),
     ),
     *(
-        library(
+        _second_version(
             f"sglang_forced_{name}", f"SGLang's class past its gate, {runner} forced", _REFERENCE, checks, _PAST,
-            traffic, family="sglang", way=Way(f"{_RUNNER}:{runner}", environment=_ALONE),
+            traffic, family="sglang", way=_way(f"{_RUNNER}:{runner}"),
         )
         for name, runner, checks, traffic in (
             ("one_shot_push", "OneShotPush", _PUSHES, pushed),
@@ -105,7 +116,7 @@ ALGORITHMS = (
         (needs_ranks("SGLang's first version", (2, 4, 6, 8), _OLD),
          needs_bytes("SGLang's first version", _OLD_BYTES, 16, _OLD), *_COMMON,
          needs_package("sgl-kernel", "pip install sglang-kernel"), read_in("sglang", _GUARDED, _OLD)),
-        _PAST, pulled, family="sglang", way=Way(f"{_RUNNER}:Classic", environment={_ALGO: "1stage", **_ALONE}),
+        _PAST, pulled, family="sglang", way=_way(f"{_RUNNER}:Classic", environment={_ALGO: "1stage", **_ALONE}),
     ),
 )  # fmt: skip
 """Its custom all-reduces, as a server starts them and past their gates."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.library_build import Request, Step
+from collbench.algorithms.library_modules import SGL_KERNEL_OPS, SGLANG_V1, SGLANG_V2
 from collbench.algorithms.library_runner import LibraryRunner, said
 from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
@@ -18,8 +19,7 @@ __all__ = [
     "USES", "Classic", "Gated", "OneShotPull", "OneShotPush", "TwoShotPull", "TwoShotPush", "compile_kernels",
 ]  # fmt: skip
 
-_V2 = "sglang.srt.distributed.device_communicators.custom_all_reduce_v2"
-_V1 = "sglang.srt.distributed.device_communicators.custom_all_reduce"
+_V2, _V1 = SGLANG_V2, SGLANG_V1
 _OPS = "sglang.kernels.ops.communication.all_reduce"
 
 _V2_USES = (
@@ -38,9 +38,9 @@ _V1_USES = (
     Use(_V1, "CustomAllreduce.should_custom_ar", (), 2),
     Use(_V1, "CustomAllreduce.close", (), 1),
     Use(_V1, "can_use_custom_all_reduce_with_nvlink", ("group", "device", "supported_world_size", "cls_name")),
-    Use("sgl_kernel.allreduce", "all_reduce", (), 5), Use("sgl_kernel.allreduce", "meta_size"),
-    Use("sgl_kernel.allreduce", "get_graph_buffer_ipc_meta", (), 1),
-    Use("sgl_kernel.allreduce", "register_graph_buffers", (), 3),
+    Use(SGL_KERNEL_OPS, "all_reduce", (), 5), Use(SGL_KERNEL_OPS, "meta_size"),
+    Use(SGL_KERNEL_OPS, "get_graph_buffer_ipc_meta", (), 1),
+    Use(SGL_KERNEL_OPS, "register_graph_buffers", (), 3),
 )  # fmt: skip
 USES = (*_V2_USES, *_V1_USES)
 """Everything that is called here, and what stands in for a gate."""
@@ -154,7 +154,7 @@ class Classic(LibraryRunner):
 
     def request(self) -> Request:
         """See `LibraryRunner.request`; `meta_size` says whether the operators were built for this torch and CUDA."""
-        return Request("SGLang", (_V1,), _V1_USES, (Step("sgl_kernel.allreduce:meta_size"),))
+        return Request("SGLang", (_V1,), _V1_USES, (Step(f"{SGL_KERNEL_OPS}:meta_size"),))
 
     def _open(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
         import sgl_kernel.allreduce as ops

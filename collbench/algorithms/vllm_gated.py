@@ -5,6 +5,7 @@ The kernels of an older release, compiled from a header, are `vllm.py`'s. Read i
 
 from functools import partial
 
+from collbench.algorithms.base import Foreign
 from collbench.algorithms.cuda_support import number
 from collbench.algorithms.flashinfer import NEEDS_PCIE_RANKS, PCIE_SOURCE
 from collbench.algorithms.known_system import (
@@ -18,6 +19,7 @@ from collbench.algorithms.known_system import (
     own_gpus,
     system,
 )
+from collbench.algorithms.library_modules import VLLM
 from collbench.algorithms.library_system import Way, library, nvlink_gate, past, read_in
 from collbench.algorithms.schedules import pulled, pulled_twice, ring
 from collbench.results.records import Call, Support
@@ -62,21 +64,22 @@ _FORCED_CHECKS = (
 _FORCED = partial(past, (_OWN_GPUS, _NVLINK, _size_gate))
 _RUNNER = "collbench.algorithms.vllm_library_runner"
 _ALGO = "VLLM_CUSTOM_ALLREDUCE_ALGO"
+_way = partial(Way, foreign=Foreign(VLLM))
 
 ALGORITHMS = (
     library(
         "vllm_custom_all_reduce", "vLLM's one-stage and two-stage pulls, behind its gates", _REFERENCE,
         (_OWN_GPUS, _NVLINK, _RANKS, _size_gate, one_host, needs_p2p, _INSTALL),
         Support.yes("chosen by vLLM unless --disable-custom-all-reduce is given", _GATE), pulled, family="vllm",
-        way=Way(f"{_RUNNER}:Gated"),
+        way=_way(f"{_RUNNER}:Gated"),
     ),
     library(
         "vllm_forced_one_stage", f"vLLM's class past its gates, {_ALGO}=1stage", _REFERENCE, _FORCED_CHECKS, _FORCED,
-        pulled, family="vllm", way=Way(f"{_RUNNER}:Forced", environment={_ALGO: "1stage"}),
+        pulled, family="vllm", way=_way(f"{_RUNNER}:Forced", environment={_ALGO: "1stage"}),
     ),
     library(
         "vllm_forced_two_stage", f"vLLM's class past its gates, {_ALGO}=2stage", _REFERENCE, _FORCED_CHECKS, _FORCED,
-        pulled_twice, family="vllm", way=Way(f"{_RUNNER}:Forced", environment={_ALGO: "2stage"}),
+        pulled_twice, family="vllm", way=_way(f"{_RUNNER}:Forced", environment={_ALGO: "2stage"}),
     ),
 )  # fmt: skip
 """Its custom all-reduce, as a server starts it and past its gates."""

@@ -5,13 +5,14 @@ from typing import Any, ClassVar
 
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.library_build import Request, Step
+from collbench.algorithms.library_modules import VLLM_ALL_REDUCE
 from collbench.algorithms.library_runner import LibraryRunner, said
 from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
 
 __all__ = ["USES", "Forced", "Gated"]
 
-_MODULE, _OPS = "vllm.distributed.device_communicators.custom_all_reduce", "vllm._custom_ops"
+_MODULE, _OPS = VLLM_ALL_REDUCE, "vllm._custom_ops"
 _ALGO = "VLLM_CUSTOM_ALLREDUCE_ALGO"
 
 USES = (

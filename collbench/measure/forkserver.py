@@ -1,8 +1,9 @@
 """The fork server: a process that has imported what workers need, never touched CUDA, and forks groups of them.
 
 Started by exec under the environment that its workers share (LD_PRELOAD, library paths), one per such set: a group then
-costs milliseconds instead of the seconds that importing torch takes (docs/decisions/0004-fork-servers.md). Run as
-`python -m collbench.measure.forkserver FD MODULE...`.
+costs milliseconds instead of the seconds that importing torch takes (docs/decisions/0004-fork-servers.md), and as many
+more that a library takes (docs/decisions/0009-preloaded-libraries.md). Run as
+`python -m collbench.measure.forkserver FD '{"imports": [], "foreign": [], "left_out": {}}'`.
 """
 
 import contextlib
@@ -13,10 +14,13 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from collbench.algorithms import preloaded
 from collbench.algorithms.base import registry
 from collbench.measure.channel import die_with_parent
+from collbench.measure.tentative import Importer
 from collbench.measure.worker import run_worker
 
 __all__ = ["main"]
@@ -25,22 +29,41 @@ _MAX_REQUEST = 1 << 20
 
 
 def main(argv: list[str]) -> None:
-    """Import the modules named in `argv[1:]`, then serve requests on the socket of number `argv[0]` until it closes.
+    """Import what `argv[1]` names, then serve requests on the socket of number `argv[0]` until it closes.
 
-    A request is one JSON object with as many file descriptors as workers; the answers are `{"pids": [...]}` and, for
-    every worker that ends, `{"exit": pid, "code": code}` (negative code = signal). Each message ends with a newline.
+    Imports that are `foreign` are announced one by one (`{"importing": module}`); one that is unfit to be forked with
+    ends the server: `{"unfit": module, "why": text}`. `{"ready": pid}` ends the imports. A request is one JSON object
+    with as many file descriptors as workers; the answers are `{"pids": [...]}` and, for every worker that ends,
+    `{"exit": pid, "code": code}` (negative code = signal). Each message ends with a newline.
     """
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=int(argv[0]))
-    for module in argv[1:]:
+    control, told = socket.socket(fileno=int(argv[0])), json.loads(argv[1])
+    control.set_inheritable(False)  # processes that libraries start must not keep it open
+    for module in told["imports"]:
         importlib.import_module(module)
     registry()  # imports every algorithm's file once, for all workers
+    if told["foreign"] and not _import_foreign(control, told["foreign"]):
+        return
+    preloaded.LEFT_OUT.update(told["left_out"])
     _say(control, {"ready": os.getpid()})
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ, None)
         while _serve_once(control, selector):
             pass
+
+
+def _import_foreign(control: socket.socket, modules: Sequence[str]) -> bool:
+    """Import other people's modules; False if workers must not be forked with one of them."""
+    _say(control, {"importing": modules[0]})  # also what is asked before them takes of their time
+    importer = Importer()
+    for module in modules:
+        _say(control, {"importing": module})
+        why = importer.take(module)
+        if why:
+            _say(control, {"unfit": module, "why": why})
+            return False
+    return True
 
 
 def _serve_once(control: socket.socket, selector: selectors.BaseSelector) -> bool:
@@ -111,3 +134,6 @@ def _become_worker(
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of a library must not keep us

@@ -39,7 +39,8 @@ _CELL_OVERHEAD_S = 0.05
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 _GROUP_START_S = {"cpu": 0.6, "cuda": 5.0}
 _LIBRARY_START_S = 8.0
-"""More for a library that every rank imports: 5 to 20 s were seen with 8 ranks (docs/measurements/systems.md)."""
+"""More for a library that every rank imports: 5 to 20 s were seen with 8 ranks (docs/measurements/systems.md). Where a
+fork server imports it, it is paid once; what is left is a group's start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,14 @@ def _seconds(options: Options, machine: Machine, algorithms: Sequence[Algorithm]
             once = algorithm.cost_us(cell.call, machine) * cell.calls / 1e6
             timed = options.iterations * once if options.iterations else max(seconds_per_cell(len(cells)), 3 * once)
             total += options.launches * (_CELL_OVERHEAD_S + timed + (options.warmup + 1) * once)
-    starts = sum(_GROUP_START_S[able[k].device] + _LIBRARY_START_S * bool(able[k].opening_s) for k in sorted(started))
-    total += options.launches * starts
+    total += _start_seconds([able[key] for key in sorted(started)], options.launches)
     return total if options.budget_s is None else min(total, options.budget_s)
+
+
+def _start_seconds(started: Sequence[Algorithm], launches: int) -> float:
+    """Groups in all launches; libraries in all launches where ranks import them, once where a fork server does."""
+    groups = sum(_GROUP_START_S[algorithm.device] for algorithm in started)
+    slow = [algorithm for algorithm in started if algorithm.opening_s]
+    servers = {algorithm.foreign for algorithm in slow if algorithm.foreign.modules}
+    alone = sum(not algorithm.foreign.modules for algorithm in slow)
+    return launches * (groups + _LIBRARY_START_S * alone) + _LIBRARY_START_S * len(servers)

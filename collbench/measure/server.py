@@ -9,16 +9,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from collbench.measure.channel import Channel, pair
 
-__all__ = ["ForkServer", "GroupFailure", "how_it_ended", "last_line"]
+__all__ = [
+    "FOREIGN_DEADLINE_S", "START_DEADLINE_S", "ForkServer", "GroupFailure", "Unfit", "how_it_ended", "last_line",
+]  # fmt: skip
 
 START_DEADLINE_S = 120.0
 """Longest start of a fork server: importing torch from a cold network disk takes most of a minute."""
+
+FOREIGN_DEADLINE_S = 120.0
+"""Longest import of a library in a fork server: 2 to 3 s were seen, and a cold network disk takes a minute."""
+
+_FOREIGN_SHARE = 0.25
+"""Part of a start's limit that those imports may take: what does not come must leave time to start without it."""
 
 GROUP_DEADLINE_S = 30.0
 """Longest fork of a group; 0.2 s is usual."""
@@ -34,12 +42,32 @@ class GroupFailure(Exception):  # noqa: N818 - not an error of ours: a result th
         self.kind = kind
 
 
-class ForkServer:
-    """A running fork server for one preload set: modules that it has imported, and variables set before exec."""
+class Unfit(Exception):  # noqa: N818 - not an error of ours
+    """A module that no worker may be forked with, and why: the server is of no use."""
 
-    def __init__(self, imports: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, why: str) -> None:
+        super().__init__(f"{module}: {why}")
+        self.module = module
+        self.why = why
+
+
+class ForkServer:
+    """A running fork server for one preload set: modules that it has imported, and variables set before exec.
+
+    `foreign` are other people's modules, which it imports behind `imports` unless they are unfit; `left_out` were, and
+    why, for the evidence of its workers.
+    """
+
+    def __init__(
+        self,
+        imports: tuple[str, ...],
+        environment: Mapping[str, str],
+        foreign: Sequence[str] = (),
+        left_out: Mapping[str, str] | None = None,
+    ) -> None:
         here, there = socket.socketpair()
-        command = [sys.executable, "-m", "collbench.measure.forkserver", str(there.fileno()), *imports]
+        told = {"imports": imports, "foreign": list(foreign), "left_out": dict(left_out or {})}
+        command = [sys.executable, "-m", "collbench.measure.forkserver", str(there.fileno()), json.dumps(told)]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
         self._process = subprocess.Popen(
             command, pass_fds=[there.fileno()], env=dict(environment), stdin=subprocess.DEVNULL,
@@ -51,23 +79,35 @@ class ForkServer:
         self._exits: dict[int, int] = {}
         self.ready = False
         """Whether its imports are done."""
+        self._importing = ""
 
     @property
     def alive(self) -> bool:
         """Whether the process still runs, or is stopped."""
         return self._process.poll() is None
 
-    def wait_ready(self, limit_s: float = START_DEADLINE_S) -> None:
-        """Wait until the imports are done.
+    def wait_ready(self, limit_s: float = START_DEADLINE_S, foreign_s: float = FOREIGN_DEADLINE_S) -> None:
+        """Wait until the imports are done: `limit_s` for ours, `foreign_s` more for those of other people.
 
         Raises:
             GroupFailure: it died or did not come up within `limit_s`; the text ends with what it printed.
+            Unfit: a module of other people did that, or no worker may be forked with it.
         """
-        if not self.ready:
+        deadline = time.monotonic() + limit_s
+        while not self.ready:
             try:
-                self.ready = "ready" in self._next_message(time.monotonic() + limit_s)
+                message = self._next_message(deadline)
             except (OSError, EOFError, ValueError) as error:
+                if self._importing:
+                    failure = self._failure("importing it", error, foreign_s)
+                    raise Unfit(self._importing, str(failure)) from error
                 raise self._failure("workers cannot start", error, limit_s) from error
+            if "importing" in message:
+                deadline = deadline if self._importing else time.monotonic() + foreign_s
+                self._importing = str(message["importing"])
+            elif "unfit" in message:
+                raise Unfit(str(message["unfit"]), str(message["why"]))
+            self.ready = "ready" in message
 
     def fork(
         self, count: int, spec: Mapping[str, Any], environment: Mapping[str, str], limit_s: float = START_DEADLINE_S
@@ -76,9 +116,10 @@ class ForkServer:
 
         Raises:
             GroupFailure: the server is gone or does not answer within `limit_s`.
+            Unfit: see `wait_ready`.
         """
         begin = time.monotonic()
-        self.wait_ready(min(START_DEADLINE_S, limit_s))
+        self.wait_ready(min(START_DEADLINE_S, limit_s), min(FOREIGN_DEADLINE_S, _FOREIGN_SHARE * limit_s))
         limit_s = min(GROUP_DEADLINE_S, max(0.0, begin + limit_s - time.monotonic()))
         ends = [pair() for _ in range(count)]
         request = {"spec": dict(spec), "environment": dict(environment), "server_pid": self._process.pid}
@@ -140,6 +181,9 @@ class ForkServer:
     def close(self) -> None:
         """End the server; its workers die with it."""
         self._control.close()
+        if self._process.poll() is None:  # its session is its own, with whatever a library started in it
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
         self._log.close()

@@ -210,11 +210,16 @@ class Supervisor:
             "devices": devices(algorithm.device, self._place.local_ranks, self._machine),
             "deadline_s": 0.6 * self._options.timeout_s, "share_gpu": self._machine.share_gpu,
         }  # fmt: skip
-        self._team.start({
-            "imports": list(algorithm.imports), "spec": spec,
-            "preload": algorithm.preload, "limit_s": limit_s,
-            "environment": {**algorithm.environment(self._machine), **shared},
-        })  # fmt: skip
+        own, foreign = algorithm.environment(self._machine), algorithm.foreign
+        try:
+            self._team.start({
+                "imports": list(algorithm.imports), "spec": spec,
+                "preload": algorithm.preload, "limit_s": limit_s, "environment": {**own, **shared},
+                "foreign": list(foreign.modules), "variables": {v: own[v] for v in foreign.variables if v in own},
+            })  # fmt: skip
+        finally:
+            for line in self._pool.news():
+                self._progress.say(line)
 
     def _start_mps(self) -> "MpsServer":
         if self._mps is None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from collbench.measure.environment import worker_environment
 from collbench.measure.group import GroupFailure, WorkerGroup
-from collbench.measure.server import START_DEADLINE_S, ForkServer
+from collbench.measure.server import FOREIGN_DEADLINE_S, START_DEADLINE_S, ForkServer, Unfit
 
-__all__ = ["Place", "ServerPool", "Team", "follow"]
+__all__ = ["Place", "PreloadSet", "ServerPool", "Team", "follow"]
 
 _ANSWER_SLACK_S = 10.0
 _IDLE_LIMIT_S = 900.0
@@ -47,24 +47,63 @@ class Place:
         return PrefixStore("collbench/supervisors", tcp)
 
 
+@dataclass(frozen=True, slots=True)
+class PreloadSet:
+    """What a fork server has before it forks: our imports, a library before any other, other people's modules.
+
+    `variables` are those that such modules read at import.
+    """
+
+    imports: tuple[str, ...] = ()
+    preload: str = ""
+    foreign: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, order: Mapping[str, Any]) -> "PreloadSet":
+        """That of an order to start workers."""
+        variables = tuple(sorted(dict(order.get("variables", {})).items()))
+        return cls(tuple(order["imports"]), str(order["preload"]), tuple(order.get("foreign", ())), variables)
+
+
 class ServerPool:
-    """Fork servers by what they have imported and preloaded; started when first needed, all ended at once."""
+    """Fork servers by preload set; started when first needed, all ended at once.
+
+    A module that no worker may be forked with is remembered: it costs one start, however often its set is asked for.
+    """
 
     def __init__(self) -> None:
-        self._servers: dict[tuple[tuple[str, ...], str], ForkServer] = {}
+        self._servers: dict[PreloadSet, ForkServer] = {}
+        self._left_out: dict[PreloadSet, dict[str, str]] = {}
+        self._news: list[str] = []
 
-    def get(self, imports: tuple[str, ...], preload: str) -> ForkServer:
-        """The server for this set, a fresh one if it has ended."""
-        key = (imports, preload)
-        if key in self._servers and not self._servers[key].alive:
-            self.drop(imports, preload)
-        if key not in self._servers:
-            self._servers[key] = ForkServer(imports, worker_environment(preload=preload))
-        return self._servers[key]
+    def get(self, wanted: PreloadSet) -> ForkServer:
+        """The server for this set, a fresh one if it has ended; without what turned out to be unfit."""
+        if wanted in self._servers and not self._servers[wanted].alive:
+            self.drop(wanted)
+        if wanted not in self._servers:
+            environment = {**worker_environment(preload=wanted.preload), **dict(wanted.variables)}
+            left_out = self._left_out.get(wanted, {})
+            foreign = [module for module in wanted.foreign if module not in left_out]
+            self._servers[wanted] = ForkServer(wanted.imports, environment, foreign, left_out)
+        return self._servers[wanted]
 
-    def drop(self, imports: tuple[str, ...], preload: str) -> None:
+    def leave_out(self, wanted: PreloadSet, unfit: Unfit) -> None:
+        """End the server of this set, and start it without that module and those behind it from now on."""
+        self.drop(wanted)
+        left_out = self._left_out.setdefault(wanted, {})
+        behind = wanted.foreign[wanted.foreign.index(unfit.module) + 1 :]
+        left_out |= {unfit.module: unfit.why} | {m: f"behind {unfit.module}" for m in behind if m not in left_out}
+        self._news.append(f"{unfit.module} is imported by each worker by itself: {unfit.why}")
+
+    def news(self) -> list[str]:
+        """What was left out since this was asked last, a line each."""
+        told, self._news = self._news, []
+        return told
+
+    def drop(self, wanted: PreloadSet) -> None:
         """End one server, after it failed."""
-        server = self._servers.pop((imports, preload), None)
+        server = self._servers.pop(wanted, None)
         if server is not None:
             server.close()
 
@@ -87,7 +126,7 @@ class Team:
         self._store = place.store() if place.nodes > 1 else None
 
     def start(self, order: Mapping[str, Any]) -> None:
-        """Fork the groups. `order` has `imports`, `preload`, `environment`, `spec`, and `limit_s` if time is short.
+        """Fork the groups. `order` has what `PreloadSet.of` reads, `environment`, `spec`, `limit_s` if time is short.
 
         Raises:
             GroupFailure: a group did not start.
@@ -155,21 +194,23 @@ class Team:
         return {"answers": []}
 
     def _start_here(self, order: Mapping[str, Any]) -> None:
-        place, imports, preload = self._place, tuple(order["imports"]), str(order["preload"])
+        place, wanted = self._place, PreloadSet.of(order)
         spec = {
             **order["spec"], "rank_offset": place.node * place.local_ranks, "local_world_size": place.local_ranks,
             "world_size": place.ranks, "meeting": self._meeting(),
         }  # fmt: skip
-        end = time.monotonic() + float(order.get("limit_s") or START_DEADLINE_S)
+        end = time.monotonic() + float(order.get("limit_s") or _longest_start(wanted))
         while self._group is None:
-            server = self._pool.get(imports, preload)
+            server = self._pool.get(wanted)
             served_before, left_s = server.ready, max(0.1, end - time.monotonic())
             # a fork takes a moment: of a server that does not answer there must be time to take another
             left_s = left_s / 2 if served_before else left_s
             try:
                 self._group = WorkerGroup(server, place.local_ranks, spec, order["environment"], self._folder, left_s)
+            except Unfit as unfit:
+                self._pool.leave_out(wanted, unfit)
             except GroupFailure:
-                self._pool.drop(imports, preload)
+                self._pool.drop(wanted)
                 # what another algorithm's workers did to the server is no fault of this one's
                 if not served_before:
                     raise
@@ -195,6 +236,11 @@ class Team:
             if order["do"] == "leave":
                 return
             self._store.set(f"answer/{self._turn}/{self._place.node}", json.dumps(self.obey(order)))
+
+
+def _longest_start(wanted: PreloadSet) -> float:
+    """Seconds, where nothing else limits it: twice our imports and a group, and between them those that do not come."""
+    return 2 * START_DEADLINE_S + 2 * FOREIGN_DEADLINE_S if wanted.foreign else START_DEADLINE_S
 
 
 def follow(place: Place, folder: Path) -> None:

@@ -15,7 +15,7 @@ from collbench.measure.channel import BadMessage, pair
 from collbench.measure.environment import worker_environment
 from collbench.measure.group import GroupFailure, WorkerGroup
 from collbench.measure.server import ForkServer
-from collbench.measure.team import Place, ServerPool, Team
+from collbench.measure.team import Place, PreloadSet, ServerPool, Team
 from collbench.results.records import Call, Cell, Mode
 
 SPEC: dict[str, Any] = {
@@ -139,7 +139,7 @@ def test_a_server_that_was_harmed_meanwhile_is_replaced(tmp_path: Path, number: 
     order = {"imports": [], "preload": "", "environment": {}, "spec": spec, "limit_s": 8.0}
     team.start(order)
     team.stop(kill=True)
-    os.kill(pool.get((), "")._process.pid, number)
+    os.kill(pool.get(PreloadSet())._process.pid, number)
     try:
         team.start(order)
         assert [answer["status"] for answer in team.run(command(2), 20)] == ["ok", "ok"]

@@ -62,6 +62,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         ("library_endless", "unsupported", "importing and compiling it did not end within 3 s"),
         ("library_silent", "wrong", "256 of 256 elements wrong or unwritten"),
         ("library_without_nvlink", "wrong", "256 of 256 elements wrong or unwritten"),
+        ("library_preloaded_right", "ok", ""),
+        ("library_preloaded_thread", "ok", ""),
+        ("library_preloaded_dies", "unsupported", "std::bad_alloc"),
         ("library_leaves", "ok", ""),
         ("library_leaves_and_hangs", "hung", "no answer from rank"),
     ],
@@ -70,6 +73,27 @@ def test_each_fault_has_its_status(swept: dict[str, dict[str, Any]], algorithm: 
     row = swept[algorithm]
     assert (row["status"], reason in row["reason"]) == (status, True), row["reason"]
     assert (row["p50_us"] is not None) == (status == "ok")
+
+
+def test_a_library_is_imported_once_for_all_launches(tmp_path: Path) -> None:
+    """Its seconds stand in the evidence of every launch; what is unfit is told once, and measured all the same."""
+    done = subprocess.run(
+        [sys.executable, "-m", "collbench.sweep", "--nproc", "2", "--algorithms",
+         "library_preloaded_right,library_preloaded_thread", "-b", "1024", "--calls", "1", "-n", "3", "--launches", "3",
+         "--no-probe", "--json", "--out", str(tmp_path / "run")],
+        env={**os.environ, "PYTHONPATH": f"{PACKAGE}:{ROOT}"}, capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [row["status"] for row in json.loads(done.stdout)["rows"]] == ["ok", "ok"]
+    assert done.stderr.count("flashinfer.comm is imported by each worker by itself: it leaves threads running") == 1
+    told = [json.loads(line) for line in (tmp_path / "run" / "evidence.jsonl").read_text().splitlines()]
+    preloaded = [each["evidence"] for each in told if "preloaded" in each["evidence"]]
+    assert len(preloaded) == len(told) / 2 == 3
+    assert len({each["preloaded"] for each in preloaded}) == 1
+    assert all(each["imported"].endswith(" s in the fork server") for each in preloaded)
+    others = [each["evidence"] for each in told if "preloaded" not in each["evidence"]]
+    assert all(each["not preloaded"].startswith("flashinfer.comm: it leaves threads") for each in others)
+    assert all(each["imported"].endswith(" s") for each in others)
 
 
 def test_a_hang_behind_the_opening_has_the_usual_limit(swept: dict[str, dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collbench.algorithms.base import Algorithm
+from collbench.algorithms.base import Algorithm, Foreign
 from collbench.algorithms.flashinfer_library_runner import Fusion, VllmKernels
 from collbench.algorithms.library_build import Request
 from collbench.contention.traffic import Schedule
@@ -41,13 +41,14 @@ class LeavesAndHangs(Leaves):
         time.sleep(600)
 
 
-def _algorithm(name: str, runner: type[Fusion] | type[VllmKernels], fault: str = "") -> Algorithm:
+def _algorithm(name: str, runner: type[Fusion] | type[VllmKernels], fault: str = "", foreign: str = "") -> Algorithm:
     return Algorithm(
         name=f"library_{name}", collective=Collective.ALL_REDUCE, summary="a stand-in", reference="tests",
         traffic=lambda _call, _topology: Schedule(()), support=lambda _machine, _call: Support.yes(),
         runner=f"{runner.__module__}:{runner.__name__}", family="library", device="cpu", modes=(Mode.EAGER,),
         imports=("torch", "torch.distributed"), max_calls=2, opening_s=60.0, cost_us=lambda _call, _machine: 1000.0,
         environment=lambda _machine: {"COLLBENCH_FAKE": fault, "GLOO_SOCKET_IFNAME": "lo"},
+        foreign=Foreign((foreign,), ("COLLBENCH_FAKE",)) if foreign else Foreign(),
     )  # fmt: skip
 
 
@@ -55,5 +56,7 @@ ALGORITHMS = (
     *(_algorithm(fault or "right", Fusion, fault) for fault in
       ("", "broken", "cuda", "dies", "old", "rubbish", "silent")),
     _algorithm("endless", Endless, "endless"), _algorithm("without_nvlink", VllmKernels),
+    *(_algorithm(f"preloaded_{fault or 'right'}", Fusion, fault, "flashinfer.comm")
+      for fault in ("", "dies", "thread")),
     _algorithm("leaves", Leaves), _algorithm("leaves_and_hangs", LeavesAndHangs),
 )  # fmt: skip

@@ -2,12 +2,14 @@
 
 `COLLBENCH_FAKE` names a fault: `silent` (calls return and do nothing), `closed` (gates are closed), `raises` (gates
 look for peers that are not there), `old` (parameters have other names), `broken` (imports fail), `cuda` (built for
-another CUDA), `endless` (compiles without end), `rubbish` (prints what is no text), `dies` (ends its process).
+another CUDA), `endless` (compiles without end), `rubbish` (prints what is no text), `dies` (ends its process),
+`thread` (leaves a thread behind).
 """
 
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ def imported() -> None:
     if FAULT == "rubbish":
         os.write(1, b'\x00\xff{"pids": [1]}\n' * 2000)
         os.write(2, b"\x1b[31m\x80\n")
+    if FAULT == "thread":
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
     if FAULT == "dies":
         os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
         os.abort()

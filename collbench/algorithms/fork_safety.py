@@ -1,0 +1,92 @@
+"""Whether this process may fork children that use CUDA: no driver is up, and no thread would be lost."""
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+__all__ = ["cuda_touched", "strays", "threads", "why_not"]
+
+_DRIVER = "libcuda.so"
+_MEMORY_DEVICE = "/dev/nvidia-uvm"
+"""What the driver opens for CUDA and nobody opens for NVML."""
+
+_SETTLE_S = 1.0
+_MOMENT_S = 0.02
+
+
+def why_not() -> str:
+    """Why no child may be forked that uses CUDA; empty where it may."""
+    told = strays({os.getpid()}, settle_s=0.0)
+    return cuda_touched() or (f"threads run: {told}" if told else "")
+
+
+def cuda_touched() -> str:
+    """What says that CUDA was initialised in this process; empty if nothing does. Initialises nothing itself.
+
+    torch is asked where it was imported. The driver is asked where it is mapped, whoever mapped it: before `cuInit` all
+    of its functions answer CUDA_ERROR_NOT_INITIALIZED (CUDA driver API, section on initialisation).
+    """
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        return "it initialised CUDA through torch"
+    if _driver_answers():
+        return "it initialised the CUDA driver"
+    return f"it opened {_MEMORY_DEVICE}, as CUDA does" if _has_open(_MEMORY_DEVICE) else ""
+
+
+def _driver_answers() -> bool:
+    """Whether the driver library is mapped and counts devices."""
+    if not _is_mapped(_DRIVER):
+        return False
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int(0)))) == 0
+    except (OSError, AttributeError):
+        return False  # a file of that name that is no driver
+
+
+def _is_mapped(part: str) -> bool:
+    try:
+        return part in Path("/proc/self/maps").read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def _has_open(path: str) -> bool:
+    for entry in _listed("/proc/self/fd"):
+        try:
+            if str(Path(f"/proc/self/fd/{entry}").readlink()).startswith(path):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def threads() -> frozenset[int]:
+    """Ids of the threads of this process."""
+    return frozenset(int(entry) for entry in _listed("/proc/self/task"))
+
+
+def strays(known: Collection[int], *, settle_s: float = _SETTLE_S) -> str:
+    """Names of threads beyond the known ones that still run after `settle_s`, joined by commas; empty for none."""
+    end = time.monotonic() + settle_s
+    while (left := threads() - set(known)) and time.monotonic() < end:
+        time.sleep(_MOMENT_S)
+    return ", ".join(sorted(filter(None, map(_name, left))))
+
+
+def _name(thread: int) -> str:
+    try:
+        return Path(f"/proc/self/task/{thread}/comm").read_text().strip() or str(thread)
+    except OSError:
+        return ""  # it has ended meanwhile
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are all that is wanted
+    except OSError:
+        return []

@@ -1,0 +1,28 @@
+"""What the runners of libraries import, and what fork servers import for them: one list per library and its server.
+
+A list goes from light to heavy. What stands before a library's own modules takes most of the time of their import and
+touches no GPU by itself: it stays imported where a release of the library turns out to initialise CUDA.
+"""
+
+__all__ = [
+    "FLASHINFER", "FLASHINFER_COMM", "SGLANG", "SGLANG_V1", "SGLANG_V2", "SGL_KERNEL", "SGL_KERNEL_OPS", "VLLM",
+    "VLLM_ALL_REDUCE",
+]  # fmt: skip
+
+VLLM_ALL_REDUCE = "vllm.distributed.device_communicators.custom_all_reduce"
+SGLANG_V1 = "sglang.srt.distributed.device_communicators.custom_all_reduce"
+SGLANG_V2 = "sglang.srt.distributed.device_communicators.custom_all_reduce_v2"
+SGL_KERNEL_OPS = "sgl_kernel.allreduce"
+FLASHINFER_COMM = "flashinfer.comm"
+
+VLLM = ("torch._dynamo", "torch._inductor.lowering", VLLM_ALL_REDUCE)
+"""vLLM 0.33.0: torch's compiler is 1.4 of 1.7 s."""
+
+SGLANG = ("torch._dynamo", "torch.distributed.tensor", "transformers", SGLANG_V2, SGL_KERNEL_OPS, SGLANG_V1)
+"""SGLang 0.5.23."""
+
+SGL_KERNEL = (SGL_KERNEL_OPS,)
+"""sglang-kernel alone, which needs no SGLang."""
+
+FLASHINFER = ("torch.export", FLASHINFER_COMM)
+"""FlashInfer 0.7.4."""

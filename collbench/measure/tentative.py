@@ -1,0 +1,56 @@
+"""Imports other people's modules in the fork server, and says what makes one unfit to be forked with."""
+
+import importlib
+import importlib.util
+import signal
+import time
+
+from collbench.algorithms import fork_safety, preloaded
+from collbench.measure.nvml_answers import answers, the_gpu
+
+__all__ = ["Importer"]
+
+_KEPT = 300
+
+
+class Importer:
+    """Takes one module after the other. After one that is unfit, this process must fork no workers."""
+
+    def __init__(self) -> None:
+        self._gpu = the_gpu()
+        self._threads = fork_safety.threads()
+
+    def take(self, module: str) -> str:
+        """Import it; gives why nobody may be forked with it, or nothing. What is not installed is passed over."""
+        if not _is_installed(module):
+            return ""
+        begin = time.monotonic()
+        try:
+            with answers(self._gpu):
+                importlib.import_module(module)
+        except BaseException as error:  # noqa: BLE001 - whatever a library does, even leave the process
+            first = str(error).strip().partition("\n")[0]
+            return f"{type(error).__name__}: {first}"[:_KEPT].rstrip(": ")
+        why = self._unfit()
+        if not why:
+            preloaded.SECONDS[module] = time.monotonic() - begin
+        return why
+
+    def _unfit(self) -> str:
+        touched = fork_safety.cuda_touched()
+        left = "" if touched else fork_safety.strays(self._threads)
+        if touched or left:
+            return touched or f"it leaves threads running, which a fork would lose: {left}"[:_KEPT]
+        # what a library may have made of them at import is no fork server's
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        return ""
+
+
+def _is_installed(module: str) -> bool:
+    """Whether its package is there; what lies within shows when it is imported."""
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False

@@ -28,6 +28,7 @@ COMMANDS = (
     ("doctor", "RUN"), ("compare", "RUN", "GOOD"), ("gate", "GOOD", "RUN"),
     ("baseline", "save", "RUN", "--to", "b.json"), ("export", "--format", "csv", "RUN"),
     ("export", "--format", "nccl-tests", "RUN"), ("export", "--format", "openmetrics", "RUN"),
+    ("export", "--format", "markdown", "--kernels", "RUN"),
 )  # fmt: skip
 
 

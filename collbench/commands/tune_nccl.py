@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collbench.algorithms.base import Algorithm
     from collbench.measure.plan import Options
     from collbench.topology.machine import Machine
-    from collbench.tune.tuning import TunePlan
+    from collbench.tune.tune_plan import TunePlan
 
 __all__ = ["add_parser", "run"]
 
@@ -74,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from collbench.gate.paired import paired_ratio
-    from collbench.tune.tuning import read_plan, tune
+    from collbench.tune.tune_plan import read_plan
+    from collbench.tune.tuning import tune
     from collbench.units import parse_duration
 
     if args.print_space:
@@ -109,7 +110,7 @@ def _plan(args: argparse.Namespace) -> "TunePlan":
     from collbench.errors import UsageError
     from collbench.gate.paired import LEAST_LAUNCHES
     from collbench.sweep_options import nccl_paths
-    from collbench.tune.tuning import TunePlan
+    from collbench.tune.tune_plan import TunePlan
 
     if args.nproc is not None and not 2 <= args.nproc <= 16:  # noqa: PLR2004 - a rank and its peer; ranks of a host
         raise UsageError(f"--nproc {args.nproc}: expected 2 to 16 ranks")
@@ -171,7 +172,7 @@ def _workplace(args: argparse.Namespace, plan: "TunePlan") -> Any:  # noqa: ANN4
     from collbench.measure.plan import make_plan
     from collbench.measure.team import Place
     from collbench.tune.trials import Workplace
-    from collbench.tune.tuning import options_of
+    from collbench.tune.tune_plan import options_of
 
     algorithm, options = _algorithm(plan.algorithm), options_of(plan)
     options = dataclasses.replace(options, allow_busy=args.allow_busy or options.allow_busy)

@@ -11,7 +11,7 @@ from collbench.tune.final import Final
 from collbench.tune.search import Standing
 from collbench.units import format_us
 
-__all__ = ["Estimate", "Outcome", "paste_lines"]
+__all__ = ["Estimate", "Outcome", "paste_lines", "short_name"]
 
 _SHOWN = 10
 _SHOWN_OUT = 20
@@ -85,7 +85,7 @@ class Outcome:
     def _standings(self) -> str:
         fit = [one for one in self.standings if one.is_in]
         cells = list(fit[0].us) if fit else []
-        heads = ["candidate", *map(_short, cells), "ratio", "launches"]
+        heads = ["candidate", *map(short_name, cells), "ratio", "launches"]
         shown = [*fit[:_SHOWN], *(one for one in fit[_SHOWN:] if one.candidate.is_default)]
         rows = [
             [one.candidate.name, *(format_us(one.us.get(key)) for key in cells), f"{one.ratio:.3g}", str(one.launches)]
@@ -96,7 +96,8 @@ class Outcome:
             f"{self.algorithm}, {self.ranks} ranks on {self.fabric}: {len(self.standings)} of {self.space_size} "
             f"combinations, {len(fit)} measured" + (f", {len(left)} left out by the budget" if left else "")
         )
-        return "\n".join([title, *_table([heads, *rows])])
+        units = "microseconds per call; ratio: time over that of the default's launch made last before"
+        return "\n".join([title, units, *_table([heads, *rows])])
 
     def _out(self) -> str:
         out = [one for one in self.standings if not one.is_in and one.status is not Status.NOT_RUN]
@@ -109,12 +110,18 @@ class Outcome:
     def _finals(self) -> str:
         lines = []
         for final in self.finals:
-            lines.append(f"final: {final.candidate.name} against default, {final.pairs} pairs of launches, ABBA")
+            if not final.pairs:
+                continue  # the note says so
+            pairs = f"{final.pairs} of {final.wanted}" if final.missing else str(final.pairs)
+            lines.append(f"final: {final.candidate.name} against default, {pairs} pairs of launches, ABBA")
             if final.overall is None:
                 lines.append(f"  {final.status}: {clean(final.reason)[:200]}")
                 continue
             several = [("all cells", final.overall)] if len(final.cells) > 1 else []
-            for name, (base, own, ratio, low, high) in [*((_short(k), v) for k, v in final.cells.items()), *several]:
+            for name, (base, own, ratio, low, high) in [
+                *((short_name(k), v) for k, v in final.cells.items()),
+                *several,
+            ]:
                 told = f"{format_us(base)} -> {format_us(own)} us, ratio {ratio:.3g} ({low:.3g} to {high:.3g})"
                 lines.append(f"  {name}: {told}")
         return "\n".join(lines)
@@ -124,7 +131,7 @@ class Outcome:
             return ""
         heads = ["candidate", "cell", "measured_us", "nccl_estimate_us", "predicted_us", "chosen", "transport"]
         rows = [
-            [e.candidate, _short(e.cell), format_us(e.measured_us), format_us(e.nccl_us), format_us(e.model_us),
+            [e.candidate, short_name(e.cell), format_us(e.measured_us), format_us(e.nccl_us), format_us(e.model_us),
              e.chosen or "-", e.transport or "-"] for e in self.estimates
         ]  # fmt: skip
         return "\n".join(_table([heads, *rows]))
@@ -135,7 +142,7 @@ class Outcome:
             return self.note or "no candidate is faster than the default: leave the settings as they are"
         _, _, ratio, low, high = winner.overall
         gain = f"{(1 - ratio) * 100:.1f} % less time ({(1 - high) * 100:.1f} to {(1 - low) * 100:.1f} %, 95 %)"
-        lines = [f"winner: {winner.candidate.name}, {gain}"]
+        lines = [*filter(None, [self.note]), f"winner: {winner.candidate.name}, {gain}"]
         if winner.candidate.version:
             named = self.libraries.get(winner.candidate.version, "libnccl.so.2")
             lines.append(f"# with NCCL {winner.candidate.version}: LD_PRELOAD its {named}")
@@ -155,7 +162,7 @@ def _row(one: Standing) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _short(cell_id: str) -> str:
+def short_name(cell_id: str) -> str:
     """`14336 graph x122`: what tells the cells of a search apart."""
     fields = cell_id.split("/")
     return f"{fields[5]} {fields[7]} x{fields[8]}"

@@ -6,10 +6,11 @@ Trials are judged from their list alone: a search that was stopped goes on from 
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collbench.results.records import Status
+from collbench.tune.reserve import LaunchCost
 from collbench.tune.space import Candidate
 
 __all__ = ["CellTime", "Search", "Standing", "Trial", "standings"]
@@ -40,6 +41,11 @@ class Trial:
     candidate: str
     launch: int
     cells: Mapping[str, CellTime]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every cell has a time."""
+        return all(cell.status is Status.OK for cell in self.cells.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,47 +115,61 @@ def _mean(values: Sequence[float]) -> float:
 class Search:
     """Runs trials until every rung is done or the time is up.
 
-    `evaluate(candidate, launch)` makes a trial and must not raise for a candidate that fails. `stop_at` is a time of
-    `clock`; no trial is begun that would end behind it, as far as the longest one so far tells that went well.
+    `evaluate(candidate, launch)` makes a trial and must not raise for a candidate that fails; None says that the
+    deadline cut it. `until()` is asked before each trial for a time of `clock`; no trial is begun that would end behind
+    it, as far as `cost` can tell. Candidates in `cut` were cut in an earlier call: they come last, so that one that hangs
+    does not take every call's time.
     """
 
     def __init__(
         self,
         candidates: Sequence[Candidate],
-        evaluate: Callable[[Candidate, int], Trial],
+        evaluate: Callable[[Candidate, int], Trial | None],
         trials: Sequence[Trial] = (),
         clock: Callable[[], float] = time.monotonic,
+        cut: Collection[str] = (),
     ) -> None:
         self.candidates = list(candidates)
         self.trials = list(trials)
-        self.longest_s = 0.0
+        self.cost = LaunchCost()
+        self._cut = frozenset(cut)
         self._default = next(c for c in candidates if c.is_default)
         self._evaluate = evaluate
         self._clock = clock
         self._since_default = AGAIN
 
-    def run(self, stop_at: float, told: Callable[[Trial], None] = lambda _trial: None) -> bool:
+    def run(self, until: Callable[[], float], told: Callable[[Trial], None] = lambda _trial: None) -> bool:
         """True when all rungs are done, False when the time was up before."""
         field_ = self.candidates
         for rung in RUNGS:
-            for candidate in field_:
+            for candidate in self._turns(field_):
                 while self._launches(candidate) < rung:
-                    if not self._trial(candidate, stop_at, told):
+                    if not self._trial(candidate, until, told):
                         return False
             ranked = [one.candidate for one in standings(field_, self.trials) if one.is_in]
             kept = ranked[: max(2, math.ceil(len(ranked) / KEEP))]
             field_ = [self._default, *(c for c in kept if not c.is_default)]
         return True
 
-    def measure_default(self, told: Callable[[Trial], None] = lambda _trial: None) -> float:
-        """A launch of the default before all others; gives the seconds that it took."""
-        begin = self._clock()
-        self._trial(self._default, math.inf, told)
-        return self._clock() - begin
+    def measure_default(self, deadline: float, told: Callable[[Trial], None] = lambda _trial: None) -> None:
+        """A launch of the default before all others."""
+        self._trial(self._default, lambda: deadline, told)
 
     def default_is_ok(self) -> bool:
         """Whether the default has a time in any cell: without one there is nothing to compare with."""
         return any(one.candidate.is_default and one.is_in for one in standings(self.candidates, self.trials))
+
+    def _turns(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+        """Single changes as they come, then combinations, those first whose parts did best alone.
+
+        A short budget is then not spent on combinations with a setting that was seen to be slow, or to hang.
+        """
+        late = [c for c in candidates if c.name in self._cut and not c.is_default]
+        candidates = [c for c in candidates if c not in late]
+        yield from (c for c in candidates if len(c.settings) <= 1)
+        alone = {_key(one.candidate): one for one in standings(self.candidates, self.trials)}
+        yield from sorted((c for c in candidates if len(c.settings) > 1), key=lambda c: _promise(c, alone))
+        yield from late
 
     def _launches(self, candidate: Candidate) -> int:
         """Trials so far; a candidate that is out needs no more."""
@@ -158,17 +178,37 @@ class Search:
         out = own and not standing.is_in and standing.status is not Status.NOT_RUN
         return max(RUNGS) if out else len(own)
 
-    def _trial(self, candidate: Candidate, stop_at: float, told: Callable[[Trial], None]) -> bool:
+    def _trial(self, candidate: Candidate, until: Callable[[], float], told: Callable[[Trial], None]) -> bool:
         needs_default = self._since_default >= AGAIN and not candidate.is_default
         for one in [self._default, candidate] if needs_default else [candidate]:
             begin = self._clock()
-            if begin + self.longest_s > stop_at:
+            if begin + self.cost.next_s(one.library) > until():
                 return False
             trial = self._evaluate(one, sum(t.candidate == one.name for t in self.trials))
-            if all(cell.status is Status.OK for cell in trial.cells.values()):
-                # a trial that hung took its timeout, which says nothing about the next one
-                self.longest_s = max(self.longest_s, self._clock() - begin)
+            if trial is None:
+                return False
+            self.cost.note(one.library, self._clock() - begin, is_ok=trial.is_ok)
             self.trials.append(trial)
             self._since_default = 0 if one.is_default else self._since_default + 1
             told(trial)
         return True
+
+
+def _key(candidate: Candidate) -> tuple[int, tuple[tuple[str, str], ...]]:
+    return candidate.library, tuple(candidate.settings.items())
+
+
+def _promise(candidate: Candidate, alone: Mapping[tuple[int, tuple[tuple[str, str], ...]], Standing]) -> float:
+    """The ratio that a combination would have if its parts did not touch each other; infinite with one that is out."""
+    library = _ratio(alone.get((candidate.library, ())))
+    if not math.isfinite(library):
+        return math.inf
+    parts = [_ratio(alone.get((candidate.library, (setting,)))) for setting in candidate.settings.items()]
+    return library * math.prod(part / library for part in parts)
+
+
+def _ratio(one: Standing | None) -> float:
+    """1 where it was not measured: nothing is known of it."""
+    if one is None or one.status is Status.NOT_RUN:
+        return 1.0
+    return one.ratio if one.is_in else math.inf

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +22,17 @@ from collbench.topology.machine import Machine
 from collbench.tune.search import CellTime, Trial
 from collbench.tune.space import Candidate
 
-__all__ = ["Library", "Trials", "Workplace", "key_of", "open_folder", "trials_of"]
+__all__ = ["Library", "Trials", "Workplace", "cut_candidates", "key_of", "open_folder", "trials_of"]
 
 Library = tuple[str, Mapping[str, str]]
 """Path of a libnccl, and what it says of itself (`measure.library.nccl_facts`)."""
 
 
 class Workplace:
-    """What all launches of a search share: the algorithm, the machine, the libraries, the options, the fork servers."""
+    """What all launches of a search share: the algorithm, the machine, the libraries, the options, the fork servers.
+
+    At `deadline`, a time of `time.monotonic`, whatever runs is cut off: it is `not_run` then, and open.
+    """
 
     def __init__(
         self, algorithm: Algorithm, machine: Machine, libraries: Sequence[Library], options: Options, place: Place
@@ -39,6 +43,8 @@ class Workplace:
         self.options = replace(options, budget_s=None)
         self.place = place
         self.pool = ServerPool()
+        self.deadline = math.inf
+        self.say: Callable[[str], None] = lambda _text: None
 
     def variant(self, candidate: Candidate) -> Algorithm:
         """The algorithm with a candidate's settings and library, told apart by the candidate's name."""
@@ -68,8 +74,9 @@ class Workplace:
 
     def launch(self, folder: RunFolder, candidates: Sequence[Candidate], launches: int) -> None:
         """Measure what the folder does not hold yet of the first `launches` launches of these candidates."""
-        options = replace(self.options, launches=launches)
-        progress = _Silent()
+        left_s = None if math.isinf(self.deadline) else max(0.0, self.deadline - time.monotonic())
+        options = replace(self.options, launches=launches, budget_s=left_s)
+        progress = _Silent(self.say)
         Supervisor(
             options, self.machine, self.plan(candidates), folder, self.place, progress, pool=self.pool
         ).run()  # fmt: skip
@@ -86,21 +93,27 @@ class Trials:
         self._workplace = workplace
         self._folder = folder
 
-    def __call__(self, candidate: Candidate, launch: int) -> Trial:
-        """One launch; earlier ones of this candidate are in the folder already."""
+    def __call__(self, candidate: Candidate, launch: int) -> Trial | None:
+        """One launch, None where the deadline cut it; earlier ones of this candidate are in the folder already."""
         self._workplace.launch(self._folder, [candidate], launch + 1)
         made = [t for t in trials_of(self._folder) if (t.candidate, t.launch) == (candidate.name, launch)]
-        return made[-1] if made else Trial(candidate.name, launch, {})
+        if not made:
+            self._workplace.say(f"{candidate.name}, launch {launch}: cut off by the budget")
+        return made[-1] if made else None
 
 
 class _Silent(Progress):
-    """The search says itself how far it is."""
+    """The search says itself how far it is; what else there is to say goes to `tell`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__(0, _Nowhere())  # type: ignore[arg-type]  # of a stream only what Progress asks for
+        self._tell = tell
 
     def end(self, algorithm: str, reason: str = "") -> None:
         del algorithm, reason
+
+    def say(self, text: str) -> None:
+        self._tell(text)
 
 
 class _Nowhere:
@@ -128,8 +141,22 @@ def trials_of(folder: RunFolder) -> list[Trial]:
 
     found: dict[tuple[str, int], dict[str, CellTime]] = {}
     for who, group in itertools.groupby(folder.samples(), whose):
-        found.setdefault(who, {}).update({key_of(cells[one.cell_id]): _time(one) for one in group})
-    return [Trial(*who, times) for who, times in found.items() if len(times) == per_candidate[who[0]]]
+        # what goes on later stands where it went on: beside the default's launch of that time
+        found[who] = found.pop(who, {}) | {key_of(cells[one.cell_id]): _time(one) for one in group}
+    whole = [Trial(*who, times) for who, times in found.items() if len(times) == per_candidate[who[0]]]
+    return [trial for trial in whole if not _is_cut(trial)]
+
+
+def cut_candidates(folder: RunFolder) -> set[str]:
+    """Names of the candidates with a launch that the budget ended."""
+    made = {(trial.candidate, trial.launch) for trial in trials_of(folder)}
+    names = {cell.cell_id: cell.variant for cell in folder.run.cells}
+    return {names[one.cell_id] for one in folder.samples() if (names[one.cell_id], one.launch) not in made}
+
+
+def _is_cut(trial: Trial) -> bool:
+    """Whether the budget ended within it. Cells that are not run behind one that failed are its own doing."""
+    return {cell.status for cell in trial.cells.values()} <= {Status.OK, Status.NOT_RUN} and not trial.is_ok
 
 
 def _time(samples: Samples) -> CellTime:

@@ -7,146 +7,95 @@ final-NAME/  a run: default and finalist, in pairs of launches
 
 import datetime as dt
 import hashlib
-import json
+import math
 import os
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from collbench.algorithms.base import registry
 from collbench.algorithms.cell_predictions import predictor
-from collbench.errors import InvalidError, UsageError
-from collbench.measure.plan import Options
-from collbench.results.files import lock_folder, readable_errors, replace_whole
-from collbench.results.records import SCHEMA, Cell, Collective, Mode, Run, Status
+from collbench.errors import InvalidError
+from collbench.results.files import lock_folder, readable_errors
+from collbench.results.records import Cell, Run, Status
 from collbench.results.store import RunFolder
 from collbench.results.summary import clean
-from collbench.tune.final import Final, PairedRatio, judge_final
-from collbench.tune.outcome import Estimate, Outcome
+from collbench.tune.final import Final, PairedRatio, PairMaker, judge_final, pairs_made
+from collbench.tune.outcome import Estimate, Outcome, short_name
+from collbench.tune.reserve import Reserve
 from collbench.tune.search import RUNGS, Search, Standing, Trial, standings
-from collbench.tune.space import DEFAULT, Candidate, Space
-from collbench.tune.trials import Trials, Workplace, key_of, open_folder, trials_of
+from collbench.tune.space import DEFAULT, Candidate
+from collbench.tune.trials import Trials, Workplace, cut_candidates, key_of, open_folder, trials_of
+from collbench.tune.tune_plan import TunePlan, write_plan
+from collbench.units import format_us
 
-__all__ = ["STATE", "TunePlan", "options_of", "read_plan", "tune", "write_plan"]
-
-STATE = "tune.json"
+__all__ = ["tune"]
 
 _FINALISTS = 3
 """So many candidates get their turn in the final, while those before fail."""
 
-_MOST_RESERVED = 0.6
-"""Largest part of a budget that is kept for the final."""
+_ALIKE = 1.01
+"""Candidates within so much of the fastest are alike: a search's launches do not tell 1 % apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class TunePlan:
-    """What is searched, and how. `libraries` are paths; `options` are a sweep's (`Options.as_dict`)."""
-
-    algorithm: str
-    space: Space
-    most: int
-    seed: int
-    pairs: int
-    ranks: int
-    options: Mapping[str, Any]
-    libraries: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "algorithm": self.algorithm, "space": self.space.as_dict(), "most": self.most, "seed": self.seed,
-            "pairs": self.pairs, "ranks": self.ranks, "options": dict(self.options), "libraries": list(self.libraries),
-        }  # fmt: skip
-
-    def candidates(self, versions: Sequence[str]) -> list[Candidate]:
-        """The candidates, the default first."""
-        return self.space.candidates(self.most, self.seed, versions or ("",))
-
-
-def write_plan(folder: Path, plan: TunePlan, outcome: Outcome | None = None) -> None:
-    """Write `tune.json` anew.
-
-    Raises:
-        InvalidError: it cannot be written.
-    """
-    data = {"schema": SCHEMA, "kind": "tune-plan", "plan": plan.as_dict(), "outcome": outcome and outcome.as_dict()}
-    with readable_errors(folder / STATE, option="--out", resume=True):
-        replace_whole(folder / STATE, lambda file: file.write(json.dumps(data, indent=1).encode() + b"\n"))
-
-
-def read_plan(folder: Path) -> TunePlan:
-    """Read the plan of a search to go on with.
-
-    Raises:
-        UsageError: the folder holds none.
-        InvalidError: it is damaged, or of another schema.
-    """
-    path = folder / STATE
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != SCHEMA:
-            raise InvalidError(f"{path}: schema {clean(str(data['schema']))[:40]!r}, expected {SCHEMA}")
-        plan = data["plan"]
-        return TunePlan(
-            str(plan["algorithm"]), Space.from_dict(plan["space"], str(path)), int(plan["most"]), int(plan["seed"]),
-            int(plan["pairs"]), int(plan["ranks"]), dict(plan["options"]), tuple(map(str, plan["libraries"])),
-        )  # fmt: skip
-    except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"--resume {folder}: no {STATE} there: it is the folder of no search") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InvalidError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
-
-
-def options_of(plan: TunePlan) -> Options:
-    """A sweep's options from their JSON form.
-
-    Raises:
-        InvalidError: a field is missing, strange, or of the wrong kind.
-    """
-    given = dict(plan.options)
-    try:
-        return Options(**{
-            **given, "modes": tuple(map(Mode, given["modes"])), "calls": tuple(map(int, given["calls"])),
-            "sizes": tuple(map(int, given["sizes"])), "skews": tuple(map(str, given["skews"])),
-            "collective": Collective(given["collective"]),
-        })  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidError(f"{STATE}: its options cannot be read: {type(error).__name__}: {error}") from error
-
-
-@dataclass(slots=True)
 class _Tuning:
-    plan: TunePlan
-    workplace: Workplace
-    folder: Path
-    paired_ratio: PairedRatio
-    say: Callable[[str], None]
+    def __init__(
+        self, plan: TunePlan, workplace: Workplace, folder: Path, paired_ratio: PairedRatio,
+        say: Callable[[str], None], clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.plan, self.workplace, self.folder = plan, workplace, folder
+        self.paired_ratio, self.say = paired_ratio, say
+        self._clock, self._begun_s = clock, 0.0
+        self.candidates = plan.candidates([facts["nccl"] for _, facts in workplace.libraries])
+        self.default = next(c for c in self.candidates if c.is_default)
 
-    @property
-    def candidates(self) -> list[Candidate]:
-        return self.plan.candidates([facts["nccl"] for _, facts in self.workplace.libraries])
-
-    def run(self, deadline: float, budget_s: float) -> Outcome:
-        candidates = self.candidates
-        with self._run_folder("search", candidates, max(RUNGS)) as folder:
-            search = Search(candidates, Trials(self.workplace, folder), trials_of(folder))
-            each_s = search.measure_default(self._tell(search))
-            if not search.default_is_ok():
-                raise InvalidError(_why_not(self.plan.algorithm, search.trials))
-            reserve = min(_MOST_RESERVED * budget_s, 2.2 * self.plan.pairs * each_s)
-            finished = search.run(deadline - reserve, self._tell(search))
+    def run(self, budget_s: float) -> Outcome:
+        deadline = self.workplace.deadline
+        with self._run_folder("search", self.candidates, max(RUNGS)) as folder:
+            trials, cut = trials_of(folder), cut_candidates(folder)
+            search = Search(self.candidates, Trials(self.workplace, folder), trials, self._clock, cut)
+            reserve = Reserve(budget_s, deadline, self._clock)
+            self._begin(search, reserve)
+            finished = search.run(lambda: reserve.until(self._final_s(search)), self._tell(search))
+            finals = self._finals(search)
+            if not finished and all(final.status is not Status.OK for final in finals):
+                # what the final did not take is the search's
+                finished = search.run(lambda: deadline, self._tell(search))
             if finished:
                 folder.finish()
-            ranked = standings(candidates, search.trials)
-            finals, note = self._finals(ranked, deadline, each_s)
-            return self._outcome(folder, ranked, finals, note, finished=finished)
+            note = self._note(search, finals, reserve, finished=finished)
+            return self._outcome(folder, search, finals, note, finished=finished)
+
+    def _begin(self, search: Search, reserve: Reserve) -> None:
+        """Measure the default, once more where the budget may be too short for a final, and say so if it is."""
+        made, begin = list[Trial](), self._clock()
+        search.measure_default(reserve.deadline, made.append)
+        if not made and not search.trials:
+            raise InvalidError("the budget ended before the default's first launch did: give a longer --budget")
+        if not search.default_is_ok():
+            raise InvalidError(_why_not(self.plan.algorithm, search.trials))
+        if not reserve.has_room(self._final_s(search, self.default)):
+            # the first launch started a fork server, and says too much
+            search.measure_default(reserve.deadline, made.append)
+        self._begun_s = self._clock() - begin
+        final_s = self._final_s(search) or self._final_s(search, self.default)
+        if not reserve.has_room(final_s):
+            self.say(
+                f"a final of {self.plan.pairs} pairs of launches takes about {math.ceil(final_s)} s here: all of this "
+                f"budget goes to the search; a final wants --budget {reserve.wanted_s(final_s, self._begun_s)}s"
+            )
+        for trial in made:
+            self._tell(search)(trial)
 
     def _tell(self, search: Search) -> Callable[[Trial], None]:
         def tell(trial: Trial) -> None:
             (one,) = (s for s in standings(search.candidates, search.trials) if s.candidate.name == trial.candidate)
             told = f"{one.ratio:.3g} of the default's time" if one.is_in else f"{one.status}: {clean(one.reason)[:160]}"
+            if one.is_in and one.candidate.is_default:
+                told = _times(trial)
             self.say(f"{trial.candidate}, launch {trial.launch}: {told}")
 
         return tell
@@ -161,34 +110,83 @@ class _Tuning:
 
         return open_folder(self.folder / name, make)
 
-    def _finals(self, ranked: Sequence[Standing], deadline: float, each_s: float) -> tuple[list[Final], str]:
-        most = max((one.launches for one in ranked if one.is_in and not one.candidate.is_default), default=0)
-        hopeful = [s for s in ranked if s.is_in and s.ratio < 1 and not s.candidate.is_default and s.launches == most]
+    def _hopeful(self, search: Search) -> list[Candidate]:
+        """Those that may go to the final, the fastest first; of such as cannot be told apart, who sets least."""
+        ranked = [s for s in standings(self.candidates, search.trials) if s.is_in and not s.candidate.is_default]
+        most = max((one.launches for one in ranked), default=0)
+        hopeful = [one for one in ranked if one.ratio < 1 and one.launches == most]
+        alike = [one for one in hopeful if one.ratio <= _ALIKE * hopeful[0].ratio]
+        alike.sort(key=lambda one: len(one.candidate.settings))
+        return [one.candidate for one in [*alike, *hopeful[len(alike) :]]]
+
+    def _final_s(self, search: Search, candidate: Candidate | None = None) -> float:
+        """Seconds that the final of the candidate takes, by default of the fastest: 0 where there is none."""
+        candidate = candidate or next(iter(self._hopeful(search)), None)
+        if candidate is None:
+            return 0.0
+        pairs = self.plan.pairs - pairs_made(self.default, candidate, self._final_trials(candidate))
+        launches = Counter({self.default.library: pairs})
+        launches[candidate.library] += pairs
+        return search.cost.total_s(launches)
+
+    def _final_trials(self, candidate: Candidate) -> list[Trial]:
+        path = self.folder / _final_name(candidate)
+        if not path.exists():
+            return []
+        with RunFolder.open(path) as folder:
+            return trials_of(folder)
+
+    def _finals(self, search: Search) -> list[Final]:
         finals: list[Final] = []
-        for one in hopeful[:_FINALISTS]:
-            if time.monotonic() + 2 * self.plan.pairs * each_s > deadline and not self._has_final(one.candidate):
-                return finals, f"the budget left no room for the final of {one.candidate.name}: go on with --resume"
-            finals.append(self._final(one.candidate))
-            if finals[-1].status is Status.OK:
+        for candidate in self._hopeful(search)[:_FINALISTS]:
+            finals.append(self._final(candidate, search))
+            if finals[-1].status in {Status.OK, Status.NOT_RUN}:
                 break
-        if finals and finals[-1].overall is not None and not finals[-1].is_faster:
-            return finals, "the fastest candidate is not told apart from the default: leave the settings as they are"
-        return finals, ""
+        return finals
 
-    def _has_final(self, candidate: Candidate) -> bool:
-        return (self.folder / _final_name(candidate)).exists()
+    def _final(self, candidate: Candidate, search: Search) -> Final:
+        pairs, default = self.plan.pairs, self.default
+        trials = self._final_trials(candidate)
+        pair_s = search.cost.next_s(default.library) + search.cost.next_s(candidate.library)
+        has_room = self._clock() + pair_s <= self.workplace.deadline
+        if pairs_made(default, candidate, trials) < pairs and has_room:
+            self.say(f"final: {candidate.name} against the default, {pairs} pairs of launches")
+            with self._run_folder(_final_name(candidate), [default, candidate], pairs) as folder:
+                maker = PairMaker(Trials(self.workplace, folder), search.cost, self.workplace.deadline, self._clock)
+                trials = maker.make(default, candidate, pairs, trials_of(folder), self._tell_pair)
+                if pairs_made(default, candidate, trials) == pairs:
+                    folder.finish()
+        return judge_final(candidate, default.name, trials, pairs, self.paired_ratio)
 
-    def _final(self, candidate: Candidate) -> Final:
-        default = next(c for c in self.candidates if c.is_default)
-        self.say(f"final: {candidate.name} against the default, {self.plan.pairs} pairs of launches")
-        with self._run_folder(_final_name(candidate), [default, candidate], self.plan.pairs) as folder:
-            self.workplace.launch(folder, [default, candidate], self.plan.pairs)
-            folder.finish()
-            return judge_final(candidate, default.name, trials_of(folder), self.plan.pairs, self.paired_ratio)
+    def _tell_pair(self, pair: int, base: Trial, own: Trial) -> None:
+        both = [(cell.us, own.cells[key].us) for key, cell in base.cells.items() if cell.status is Status.OK]
+        ratio = math.exp(math.fsum(math.log(mine / theirs) for theirs, mine in both) / len(both)) if both else math.nan
+        told = f"{ratio:.3g} of the default's time" if math.isfinite(ratio) else "not ok"
+        self.say(f"final, pair {pair + 1} of {self.plan.pairs}: {told}")
+
+    def _note(self, search: Search, finals: Sequence[Final], reserve: Reserve, *, finished: bool) -> str:
+        """What stands in place of a winner, and what a later call could still do."""
+        last = finals[-1] if finals else None
+        if last is None:
+            return "" if finished else f"nothing that was measured is faster than the default; {self._go_on()}"
+        wanted_s = reserve.wanted_s(self._final_s(search, last.candidate), self._begun_s)
+        if last.missing:
+            made = f"{last.pairs} of {last.wanted} pairs of the final of {last.candidate.name}"
+            return f"the budget had room for {made}; {self._go_on(wanted_s)}"
+        if last.status is not Status.OK:
+            return f"no finalist was right in every launch of its final; {self._go_on()}"
+        if not last.is_faster:
+            return "the fastest candidate is not told apart from the default: leave the settings as they are"
+        return ""
+
+    def _go_on(self, budget_s: int = 0) -> str:
+        budget = f" --budget {budget_s}s" if budget_s else ""
+        return f"go on with: collbench tune-nccl --resume {shlex.quote(str(self.folder))}{budget}"
 
     def _outcome(
-        self, folder: RunFolder, ranked: Sequence[Standing], finals: Sequence[Final], note: str, *, finished: bool
+        self, folder: RunFolder, search: Search, finals: Sequence[Final], note: str, *, finished: bool
     ) -> Outcome:
+        ranked = standings(self.candidates, search.trials)
         names = [DEFAULT, *(final.candidate.name for final in finals)]
         chosen = [s for s in ranked if s.candidate.name in names or (s.candidate.is_default and s.is_in)]
         return Outcome(
@@ -201,20 +199,20 @@ class _Tuning:
 
 def tune(
     plan: TunePlan, workplace: Workplace, folder: Path, budget_s: float, paired_ratio: PairedRatio,
-    say: Callable[[str], None] = lambda _text: None,
+    say: Callable[[str], None] = lambda _text: None, clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:  # fmt: skip
     """Search within `budget_s` seconds and put the best to the final; what is measured stays in `folder`.
 
     Raises:
         InvalidError: the default itself has no cell that is ok, somebody else writes to the folder, a full disk.
     """
-    deadline = time.monotonic() + budget_s
+    workplace.deadline, workplace.say = clock() + budget_s, say
     with readable_errors(folder, option="--out"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = lock_folder(folder)
     try:
         write_plan(folder, plan)
-        outcome = _Tuning(plan, workplace, folder, paired_ratio, say).run(deadline, budget_s)
+        outcome = _Tuning(plan, workplace, folder, paired_ratio, say, clock).run(budget_s)
         write_plan(folder, plan, outcome)
         return outcome
     finally:
@@ -223,6 +221,12 @@ def tune(
 
 def _final_name(candidate: Candidate) -> str:
     return f"final-{hashlib.sha256(candidate.name.encode()).hexdigest()[:8]}"
+
+
+def _times(trial: Trial) -> str:
+    return ", ".join(
+        f"{short_name(key)} {format_us(cell.us)} us" for key, cell in trial.cells.items() if cell.status is Status.OK
+    )
 
 
 def _why_not(algorithm: str, trials: Sequence[Trial]) -> str:

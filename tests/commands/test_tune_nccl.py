@@ -121,6 +121,23 @@ def test_a_search_that_is_stopped_leaves_no_process_and_goes_on(number: signal.S
     assert json.loads(done.stdout)["winner"] == "COLLBENCH_DEMO_WAIT_US=0"
 
 
+@pytest.mark.slow
+def test_a_hang_is_cut_off_by_the_budget_and_takes_its_turn_behind_the_others(tmp_path: Path) -> None:
+    """Its timeout is a minute, the budget 3 s: a few seconds later the call has ended, and the next one goes on."""
+    words = [*WORDS[:-6], "--timeout", "60s", "--set", "COLLBENCH_DEMO_FAULT=hang", "--set", "COLLBENCH_DEMO_X=1"]
+    begin = time.monotonic()
+    done = tune(*words, "--candidates", "3", "--budget", "3s", "--out", "run", folder=tmp_path)
+    assert time.monotonic() - begin < 30
+    assert done.returncode == 0, done.stderr
+    assert "COLLBENCH_DEMO_FAULT=hang, launch 0: cut off by the budget" in done.stderr
+    assert "left out by the budget" in done.stdout
+    assert "go on with: collbench tune-nccl --resume run" in done.stdout
+    assert _no_worker_of(tmp_path)
+    again = tune("--resume", "run", "--budget", "3s", folder=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "COLLBENCH_DEMO_X=1, launch 0: " in again.stderr
+
+
 def _no_worker_of(folder: Path) -> bool:
     """Whether within 10 s no fork server or worker is left that was started in this folder."""
     until = time.monotonic() + 10

@@ -8,8 +8,9 @@ import pytest
 
 from collbench.gate.paired import paired_ratio
 from collbench.results.records import Status
-from collbench.tune.final import Final, judge_final
+from collbench.tune.final import Final, PairMaker, judge_final, pairs_made
 from collbench.tune.outcome import Estimate, Outcome, paste_lines
+from collbench.tune.reserve import LaunchCost
 from collbench.tune.search import CellTime, Standing, Trial
 from collbench.tune.space import Candidate
 
@@ -55,6 +56,77 @@ def test_a_wrong_launch_is_no_final() -> None:
 def test_too_few_pairs_are_no_final() -> None:
     final = judge_final(FAST, "default", trials(0.5, pairs=7), 8, paired_ratio)
     assert (final.status, final.reason) == (Status.NOT_RUN, "7 of 8 pairs of launches were made")
+
+
+def test_of_pairs_that_the_budget_cut_enough_are_judged() -> None:
+    """11 of 16: ten of them, in which a drift cancels; what is missing is told, and can still be made."""
+    final = judge_final(FAST, "default", trials(0.8, pairs=11), 16, paired_ratio)
+    assert final.overall is not None
+    assert (final.status, final.pairs, final.missing) == (Status.OK, 11, 5)
+    assert final.reason == "11 of 16 pairs of launches were made"
+    assert final.overall == judge_final(FAST, "default", trials(0.8, pairs=10), 10, paired_ratio).overall
+    assert "11 of 16 pairs of launches" in outcome(final).text()
+
+
+def test_a_failed_launch_counts_before_pairs_that_are_missing() -> None:
+    made = trials(0.5, pairs=3)
+    made[5] = replace(made[5], cells={**made[5].cells, CELL: CellTime(Status.WRONG, reason="rank 3: sums")})
+    final = judge_final(FAST, "default", made, 8, paired_ratio)
+    assert (final.status, final.missing) == (Status.WRONG, 0)
+
+
+DEFAULT = Candidate()
+
+
+class Pairs:
+    """Launches of one second each; `cut` says which one the deadline ends, `wrong` which one is wrong."""
+
+    def __init__(self, cut: int = -1, wrong: int = -1) -> None:
+        self.now, self.names, self._cut, self._wrong = 0.0, list[str](), cut, wrong
+        self.cost = LaunchCost()
+        self.cost.note(0, 9.0, is_ok=True)
+        self.cost.note(0, 1.0, is_ok=True)
+
+    def __call__(self, candidate: Candidate, launch: int) -> Trial | None:
+        number = len(self.names)
+        self.names.append(candidate.name)
+        self.now += 1.0
+        if number == self._cut:
+            return None
+        status = Status.WRONG if number == self._wrong else Status.OK
+        return Trial(candidate.name, launch, {CELL: CellTime(status, 1.0 if status is Status.OK else math.nan)})
+
+    def make(self, deadline: float, made: "list[Trial] | None" = None) -> list[Trial]:
+        maker = PairMaker(self, self.cost, deadline, lambda: self.now)
+        return maker.make(DEFAULT, FAST, 8, made or [])
+
+
+def test_pairs_are_made_there_and_back() -> None:
+    pairs = Pairs()
+    made = pairs.make(math.inf)
+    assert pairs_made(DEFAULT, FAST, made) == 8
+    assert pairs.names[:4] == ["default", FAST.name, FAST.name, "default"]
+
+
+def test_no_pair_is_begun_that_would_end_too_late() -> None:
+    pairs = Pairs()
+    made = pairs.make(7.5)
+    assert (pairs.now, pairs_made(DEFAULT, FAST, made)) == (6.0, 3)
+    again = Pairs()
+    made = again.make(math.inf, made)
+    assert (again.now, pairs_made(DEFAULT, FAST, made)) == (10.0, 8)
+
+
+def test_a_launch_that_the_deadline_cut_leaves_the_pairs_before_it() -> None:
+    made = Pairs(cut=5).make(math.inf)
+    assert (len(made), pairs_made(DEFAULT, FAST, made)) == (5, 2)
+
+
+def test_a_wrong_launch_ends_the_pairs() -> None:
+    pairs = Pairs(wrong=4)
+    made = pairs.make(math.inf)
+    assert len(pairs.names) == 6
+    assert judge_final(FAST, "default", made, 8, paired_ratio).status is Status.WRONG
 
 
 def outcome(final: Final) -> Outcome:

@@ -52,8 +52,8 @@ class World:
 
 def searched(world: World, stop_at: float = math.inf, trials: tuple[Trial, ...] = ()) -> Search:
     search = Search(CANDIDATES, world, trials, world.clock)
-    search.measure_default()
-    search.run(stop_at)
+    search.measure_default(math.inf)
+    search.run(lambda: stop_at)
     return search
 
 
@@ -90,8 +90,8 @@ def test_the_fastest_does_not_win_if_it_fails(status: Status) -> None:
 def test_nothing_is_begun_that_would_end_too_late() -> None:
     world = World()
     search = Search(CANDIDATES, world, clock=world.clock)
-    search.measure_default()
-    assert not search.run(10.0)
+    search.measure_default(math.inf)
+    assert not search.run(lambda: 10.0)
     assert world.now <= 10.0
     left = [one for one in standings(CANDIDATES, search.trials) if one.status is Status.NOT_RUN]
     assert {one.reason for one in left} == {"not measured within the budget"}
@@ -102,9 +102,45 @@ def test_a_hang_does_not_stop_the_search_early() -> None:
     """Its 21 seconds are no measure of what the next trial takes."""
     world = World(faults={CANDIDATES[1].name: Status.HUNG})
     search = Search(CANDIDATES, world, clock=world.clock)
-    search.measure_default()
-    search.run(30.0)
+    search.measure_default(math.inf)
+    search.run(lambda: 30.0)
     assert 28 <= world.now <= 30
+
+
+def test_a_slow_first_launch_does_not_stop_the_search_early() -> None:
+    """Starting a fork server took 12 s; what follows takes one second each, and fills the time."""
+    world = World()
+    world.now = 0.0
+    began = False
+
+    def evaluate(candidate: Candidate, launch: int) -> Trial:
+        nonlocal began
+        world.now += 0.0 if began else 12.0
+        began = True
+        return world(candidate, launch)
+
+    search = Search(CANDIDATES, evaluate, clock=world.clock)
+    search.measure_default(math.inf)
+    search.run(lambda: 20.0)
+    assert world.now == 20.0
+
+
+def test_a_trial_that_the_deadline_cut_is_none_and_ends_the_search() -> None:
+    world = World()
+    search = Search(CANDIDATES, lambda c, n: None if world.made == 3 else world(c, n), clock=world.clock)
+    search.measure_default(math.inf)
+    assert not search.run(lambda: math.inf)
+    assert len(search.trials) == 3
+
+
+def test_combinations_with_slow_or_failing_parts_come_last() -> None:
+    names = [t.candidate for t in searched(World(faults={"PROTO=LL128": Status.HUNG})).trials]
+    firsts = [name for name in dict.fromkeys(names) if name.count("=") > 1]
+    assert firsts[0] == BEST  # 0.97 x 0.96 of its parts
+    broken = [k for k, name in enumerate(firsts) if "LL128" in name]
+    assert min(broken) == len(firsts) - len(broken)
+    slow = [k for k, name in enumerate(firsts) if "Simple" in name]
+    assert min(slow) == len(firsts) - len(broken) - len(slow)
 
 
 def test_it_goes_on_where_it_stopped() -> None:
@@ -125,7 +161,7 @@ def test_a_default_that_gives_nothing_leaves_nothing_to_compare() -> None:
     search = searched(World(faults={"default": Status.HUNG}))
     assert search.default_is_ok()  # its first cell is right: that one is compared
     nothing = Search(CANDIDATES, lambda c, n: Trial(c.name, n, {"a": CellTime(Status.WRONG, reason="sums")}))
-    nothing.measure_default()
+    nothing.measure_default(math.inf)
     assert not nothing.default_is_ok()
 
 
@@ -144,5 +180,5 @@ def test_every_trial_is_told() -> None:
     told, tell = _told()
     world = World()
     search = Search(CANDIDATES, world, clock=world.clock)
-    search.run(math.inf, tell)
+    search.run(lambda: math.inf, tell)
     assert told == [trial.candidate for trial in search.trials]

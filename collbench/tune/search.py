@@ -117,8 +117,8 @@ class Search:
 
     `evaluate(candidate, launch)` makes a trial and must not raise for a candidate that fails; None says that the
     deadline cut it. `until()` is asked before each trial for a time of `clock`; no trial is begun that would end behind
-    it, as far as `cost` can tell. Candidates in `cut` were cut in an earlier call: they come last, so that one that hangs
-    does not take every call's time.
+    it, as far as `cost` can tell. Candidates in `cut` were cut in an earlier call: they come last, so that one that
+    hangs does not take every call's time.
     """
 
     def __init__(

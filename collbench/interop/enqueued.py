@@ -8,10 +8,13 @@ from collbench.results.markdown import code_or_text, plain
 
 __all__ = ["Kernel", "kernels", "short_name", "told"]
 
-_NODE = re.compile(r"(?P<name>[^\s<;]+)<<<(?P<blocks>\d+), (?P<threads>\d+)>>>(?:, (?P<registers>\d+) registers)?")
+_NODE = re.compile(
+    r"(?P<name>[^\s<;]+)<<<(?P<blocks>\d+), (?P<threads>\d+)>>>(?:, (?P<registers>\d+) registers)?(?P<more>[^;]*)"
+)
 _OWN = re.compile(r"(?P<name>\w+) (?P<blocks>\d+)x(?P<threads>\d+)(?P<early>\+pdl)?")
 _EARLY = "launch_with_pdl"
-"""Evidence of FlashInfer's fusion; of ours the text of the kernel says it, of others nothing does."""
+"""Evidence of FlashInfer's fusion; of ours the text of the kernel says it, and of others where the driver told."""
+_TOLD = ", programmatic launch"
 
 _LENGTH = re.compile(r"\d+")
 
@@ -69,7 +72,7 @@ def _of_text(text: str, evidence: Mapping[str, str]) -> tuple[Kernel, ...]:
     counted: dict[Kernel, int] = {}
     for match in _NODE.finditer(text):
         grid = f"{match['blocks']}x{match['threads']}"
-        early = evidence.get(_EARLY) == str(True)
+        early = evidence.get(_EARLY) == str(True) or _TOLD in match["more"]
         one = Kernel(short_name(match["name"]), grid, _number(match["registers"]), early=early)
         counted[one] = counted.get(one, 0) + 1
     if counted:

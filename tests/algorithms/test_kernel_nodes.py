@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from collbench.algorithms.kernel_nodes import KernelNode, capture_kernels, read_kernels
+from collbench.algorithms.kernel_nodes import KernelNode, capture_kernels, read_kernels, read_kernels_behind
 
 
 class FakeDriver:
@@ -65,6 +65,53 @@ def test_what_the_driver_does_not_tell_is_left_open() -> None:
         read_kernels(6, FakeDriver())
 
 
+class FakeEdges(FakeDriver):
+    """The same graph behind a kernel (10): 10 -> 11 -> 12 -> 13, the edges of `early` programmatic."""
+
+    def __init__(self, early: tuple[int, ...] = (), *, loose: bool = False) -> None:
+        super().__init__()
+        self.edges = [(10, 11), (11, 12), (12, 13)][: 2 if loose else 3]
+        self.early = early
+
+    def cuGraphGetNodes(self, graph: Any, nodes: Any, count: Any) -> int:  # noqa: N802 - the driver's name
+        count._obj.value = 4
+        if nodes is not None:
+            nodes[:] = [12, 13, 11, 10]
+        return 0
+
+    def cuGraphGetEdges_v2(  # noqa: N802 - the driver's name
+        self, graph: Any, sources: Any, targets: Any, data: Any, count: Any
+    ) -> int:
+        if graph.value != 5:
+            return 400
+        count._obj.value = len(self.edges)
+        if data is not None:
+            sources[:], targets[:] = ([edge[k] for edge in self.edges] for k in range(2))
+            for i, edge in enumerate(self.edges):
+                data[i].type = 1 if edge[1] in self.early else 0
+        return 0
+
+
+def test_who_may_start_before_the_kernel_before_it_has_ended() -> None:
+    """The kernel put in front is left out; an edge of the programmatic kind marks the kernel behind it."""
+    plain = read_kernels_behind(5, FakeEdges())
+    assert [(kernel.name, kernel.early) for kernel in plain] == [("kernel1000", False), ("kernel2001", False)]
+    assert plain == read_kernels(5, FakeDriver())
+    early = read_kernels_behind(5, FakeEdges(early=(13,)))
+    assert [kernel.early for kernel in early] == [False, True]
+    assert early[1].text.endswith(", 16 blocks fit on a multiprocessor, programmatic launch")
+
+
+def test_a_graph_with_several_beginnings_is_refused() -> None:
+    """It is not known then which kernel was put in front."""
+    with pytest.raises(RuntimeError, match="begins at 2 nodes"):
+        read_kernels_behind(5, FakeEdges(loose=True))
+    with pytest.raises(RuntimeError, match="cuGraphGetEdges failed with CUresult 400"):
+        read_kernels_behind(6, FakeEdges())
+    with pytest.raises(RuntimeError, match="this driver does not tell"):
+        read_kernels_behind(5, FakeDriver())
+
+
 @pytest.mark.gpu
 def test_a_real_kernel() -> None:
     """On a GPU, filling a tensor is one kernel with a name, threads and an occupancy."""
@@ -76,3 +123,4 @@ def test_a_real_kernel() -> None:
     assert len(kernels) == 1
     assert kernels[0].threads >= 32
     assert kernels[0].blocks_per_sm > 0
+    assert not kernels[0].early

@@ -44,6 +44,10 @@ def test_what_starts_early_is_told() -> None:
     fusion = {"kernel": "fuse<<<1, 64>>>, 48 registers", "launch_with_pdl": "True"}
     assert told({"1K": kernels(fusion)}) == "`fuse` 1x64, 48 registers, programmatic launch"
     assert "programmatic" not in told({"1K": kernels(fusion | {"launch_with_pdl": "False"})})
+    driver = {
+        "kernel": "a<<<1, 64>>>, 8 registers, 2 blocks fit on a multiprocessor, programmatic launch; b<<<1, 32>>>"
+    }
+    assert told({"1K": kernels(driver)}) == "`a` 1x64, 8 registers, programmatic launch, then `b` 1x32"
     both = {"1K": kernels({"kernel": "push 1x64+pdl"}), "4K": kernels({"kernel": "push 2x64"})}
     assert told(both) == "`push` 1x64 (1K), programmatic launch; `push` 2x64 (4K)"
 

@@ -11,10 +11,10 @@ from collbench.algorithms.routing import HIDDEN
 from collbench.algorithms.shapes import rows_of
 from collbench.results.records import Call
 
-__all__ = ["LEAST_BYTES", "Tokens", "tokens_of", "tokens_problem"]
+__all__ = ["VECTOR", "Tokens", "tokens_of", "tokens_problem", "width_of"]
 
-LEAST_BYTES = 16
-"""A token of more than one for a pair is at least so long: what is shorter no kernel stores in one vector."""
+VECTOR = 16
+"""Bytes that a thread stores at once; rows of every model are multiples of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Tokens:
 
 def tokens_of(call: Call, rank: int) -> Tokens:
     """Cut the parts of an all-to-all into tokens of equal width, at most 7,168 elements, for one rank."""
-    width = _width(call)
+    width = width_of(call)
     counts = [[part // width for part in row] for row in rows_of(call)]
     n, parts = len(counts), max(1, *(count for row in counts for count in row))
 
@@ -53,15 +53,17 @@ def tokens_of(call: Call, rank: int) -> Tokens:
 
 
 def tokens_problem(call: Call) -> str:
-    """Why a call cannot be cut into tokens; empty if it can."""
-    width = _width(call)
-    if width * call.itemsize >= LEAST_BYTES or max(max(row) for row in rows_of(call)) <= width:
+    """Why a call cannot be cut into tokens; empty if it can. Rows of half a vector would be copied piece by piece."""
+    row = width_of(call) * call.itemsize
+    if row % VECTOR == 0 or not any(any(parts) for parts in rows_of(call)):
         return ""
-    return f"its parts have no common divisor that makes tokens of {LEAST_BYTES} to {HIDDEN * call.itemsize} bytes"
+    return f"its parts have no common divisor of whole vectors of {VECTOR} bytes: rows would have {row} bytes"
 
 
-def _width(call: Call) -> int:
-    """The largest divisor of all parts that is no longer than a token of DeepSeek-V3; 1 where nothing is sent."""
-    common = math.gcd(*(part for row in rows_of(call) for part in row)) or 1
+def width_of(call: Call) -> int:
+    """Elements of a token: the largest common divisor of all parts up to 7,168, whole pairs of vectors if possible."""
+    common = math.gcd(*(part for row in rows_of(call) for part in row)) or HIDDEN
     divisors = [d for k in range(1, math.isqrt(common) + 1) if common % k == 0 for d in (k, common // k)]
-    return max(d for d in divisors if d <= HIDDEN)
+    fitting = [d for d in divisors if d <= HIDDEN]
+    whole = ([d for d in fitting if d * call.itemsize % unit == 0] for unit in (2 * VECTOR, VECTOR, 1))
+    return max(next(filter(None, whole)))

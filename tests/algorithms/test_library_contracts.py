@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from collbench.algorithms import (
+    deepep_runner,
     flashinfer_library_runner,
     flashinfer_moe_runner,
     mscclpp_runner,
@@ -24,7 +25,7 @@ from collbench.algorithms.library_uses import Parameter, Use, broken, mismatch
 
 USES = (
     *flashinfer_library_runner.USES, *flashinfer_moe_runner.USES, *vllm_library_runner.USES,
-    *sglang_library_runner.USES,
+    *sglang_library_runner.USES, *deepep_runner.USES,
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_all_libraries_get_time_to_open() -> None:
     assert set(LIBRARIES) <= slow
     assert slow - set(LIBRARIES) == {
         "vllm_one_stage", "vllm_two_stage", "flashinfer_pcie_push", "flashinfer_pcie_flat", "flashinfer_pcie_block",
-        "flashinfer_pcie_ring", "flashinfer_moe_dispatch",
+        "flashinfer_pcie_ring", "flashinfer_moe_dispatch", "deepep_intranode_dispatch",
     }  # fmt: skip
     assert set(LIBRARIES) == {
         *GATED, *FORCED, *FUSION, *COPIES, "sglang_forced_one_shot_pull", "sglang_forced_two_shot_pull",

@@ -126,7 +126,7 @@ class Foreign:
 
     `modules` are in order, from light to heavy: one that touches CUDA, leaves a thread, hangs, fails or ends the
     process is left out with those behind it, and the workers import themselves what they need. One that is not
-    installed is passed over. `variables` names those of the algorithm's `environment` that are read at import: the
+    there is passed over. `variables` names those of the algorithm's `environment` that are read at import: the
     server is started under them.
     """
 

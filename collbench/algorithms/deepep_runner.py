@@ -10,6 +10,7 @@ from typing import Any
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.cuda_buffers import make_slots, stride_of
 from collbench.algorithms.library_build import Request
+from collbench.algorithms.library_modules import DEEPEP
 from collbench.algorithms.library_runner import LibraryRunner
 from collbench.algorithms.library_uses import Use
 from collbench.algorithms.moe_tokens import width_of
@@ -49,7 +50,7 @@ class IntranodeDispatch(LibraryRunner):
 
     def request(self) -> Request:
         """See `LibraryRunner.request`."""
-        return Request("DeepEP", ("deep_ep",), USES)
+        return Request("DeepEP", DEEPEP, USES)
 
     def _allocate(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
         me, width, dtype = self.ranks.rank, self._width, getattr(torch, self.call.dtype)

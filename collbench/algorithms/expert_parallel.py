@@ -22,7 +22,7 @@ from collbench.algorithms.known_system import (
     system,
     verdict,
 )
-from collbench.algorithms.library_modules import FLASHINFER
+from collbench.algorithms.library_modules import DEEPEP, FLASHINFER
 from collbench.algorithms.library_system import Way, library, needs_compiler, read_in
 from collbench.algorithms.moe_tokens import tokens_problem, width_of
 from collbench.contention.patterns import all_to_all
@@ -122,7 +122,7 @@ def _deepep() -> Algorithm:
     record = library(
         "deepep_intranode_dispatch", "DeepEP's dispatch inside a host, with the handle of a first one",
         _DEEPEP_REFERENCE, (), Support.yes(), _fenced, family="expert",
-        way=Way("collbench.algorithms.deepep_runner:IntranodeDispatch"),
+        way=Way("collbench.algorithms.deepep_runner:IntranodeDispatch", foreign=Foreign(DEEPEP)),
     )  # fmt: skip
     checks = (
         needs_gpus, partial(_tokens, ("bfloat16",)), _deepep_rows,

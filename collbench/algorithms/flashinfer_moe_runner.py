@@ -11,6 +11,7 @@ from typing import Any
 from collbench.algorithms.base import Ranks
 from collbench.algorithms.cuda_buffers import make_slots, stride_of, wait_event
 from collbench.algorithms.library_build import Request, Step
+from collbench.algorithms.library_modules import FLASHINFER_COMM, FLASHINFER_MOE
 from collbench.algorithms.library_runner import LibraryRunner
 from collbench.algorithms.library_uses import Use
 from collbench.algorithms.moe_tokens import tokens_of
@@ -18,8 +19,8 @@ from collbench.results.records import Call
 
 __all__ = ["USES", "Dispatch"]
 
-_ONE_SIDED = "flashinfer.moe_ep.backends.split.comm.nvlink_one_sided"
-_COMMUNICATION, _KERNELS = f"{_ONE_SIDED}.communication", f"{_ONE_SIDED}.kernels"
+_ONE_SIDED = FLASHINFER_MOE.rpartition(".")[0]
+_COMMUNICATION, _KERNELS = FLASHINFER_MOE, f"{_ONE_SIDED}.kernels"
 USES = (
     Use(_COMMUNICATION, "NVLinkOneSidedAlltoAll.__init__", (), 4),
     Use(_COMMUNICATION, "NVLinkOneSidedAlltoAll.dispatch", ("runtime_max_tokens_per_rank",), 3),
@@ -64,7 +65,7 @@ class Dispatch(LibraryRunner):
     def request(self) -> Request:
         """See `LibraryRunner.request`."""
         step = Step(f"{_KERNELS}:get_nvlink_one_sided_alltoall_module")
-        return Request("FlashInfer", ("flashinfer.comm", _COMMUNICATION), USES, (step,))
+        return Request("FlashInfer", (FLASHINFER_COMM, _COMMUNICATION), USES, (step,))
 
     def _allocate(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported lazily
         """`y` has one row behind its end, for what a receive buffer holds beside tokens."""

@@ -5,8 +5,8 @@ touches no GPU by itself: it stays imported where a release of the library turns
 """
 
 __all__ = [
-    "FLASHINFER", "FLASHINFER_COMM", "SGLANG", "SGLANG_V1", "SGLANG_V2", "SGL_KERNEL", "SGL_KERNEL_OPS", "VLLM",
-    "VLLM_ALL_REDUCE",
+    "DEEPEP", "FLASHINFER", "FLASHINFER_COMM", "FLASHINFER_MOE", "SGLANG", "SGLANG_V1", "SGLANG_V2",
+    "SGL_KERNEL", "SGL_KERNEL_OPS", "VLLM", "VLLM_ALL_REDUCE",
 ]  # fmt: skip
 
 VLLM_ALL_REDUCE = "vllm.distributed.device_communicators.custom_all_reduce"
@@ -14,6 +14,7 @@ SGLANG_V1 = "sglang.srt.distributed.device_communicators.custom_all_reduce"
 SGLANG_V2 = "sglang.srt.distributed.device_communicators.custom_all_reduce_v2"
 SGL_KERNEL_OPS = "sgl_kernel.allreduce"
 FLASHINFER_COMM = "flashinfer.comm"
+FLASHINFER_MOE = "flashinfer.moe_ep.backends.split.comm.nvlink_one_sided.communication"
 
 VLLM = ("torch._dynamo", "torch._inductor.lowering", VLLM_ALL_REDUCE)
 """vLLM 0.33.0: torch's compiler is 1.4 of 1.7 s."""
@@ -24,5 +25,8 @@ SGLANG = ("torch._dynamo", "torch.distributed.tensor", "transformers", SGLANG_V2
 SGL_KERNEL = (SGL_KERNEL_OPS,)
 """sglang-kernel alone, which needs no SGLang."""
 
-FLASHINFER = ("torch.export", FLASHINFER_COMM)
+FLASHINFER = ("torch.export", FLASHINFER_COMM, FLASHINFER_MOE)
 """FlashInfer 0.7.4."""
+
+DEEPEP = ("deep_ep",)
+"""sgl-deep-ep 0.1.2.post1; its import was not seen: it wants a newer NCCL than the torch that was at hand."""

@@ -1,7 +1,6 @@
 """Imports other people's modules in the fork server, and says what makes one unfit to be forked with."""
 
 import importlib
-import importlib.util
 import signal
 import time
 
@@ -21,16 +20,17 @@ class Importer:
         self._threads = fork_safety.threads()
 
     def take(self, module: str) -> str:
-        """Import it; gives why nobody may be forked with it, or nothing. What is not installed is passed over."""
-        if not _is_installed(module):
-            return ""
+        """Import it; gives why nobody may be forked with it, or nothing. What is not there is passed over."""
         begin = time.monotonic()
         try:
             with answers(self._gpu):
                 importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if f"{module}.".startswith(f"{error.name}."):
+                return self._unfit()  # a release that has no such part
+            return _told(error)
         except BaseException as error:  # noqa: BLE001 - whatever a library does, even leave the process
-            first = str(error).strip().partition("\n")[0]
-            return f"{type(error).__name__}: {first}"[:_KEPT].rstrip(": ")
+            return _told(error)
         why = self._unfit()
         if not why:
             preloaded.SECONDS[module] = time.monotonic() - begin
@@ -48,9 +48,6 @@ class Importer:
         return ""
 
 
-def _is_installed(module: str) -> bool:
-    """Whether its package is there; what lies within shows when it is imported."""
-    try:
-        return importlib.util.find_spec(module.partition(".")[0]) is not None
-    except (ImportError, ValueError):
-        return False
+def _told(error: BaseException) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}"[:_KEPT].rstrip(": ")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from collbench.algorithms.base import Algorithm
+from collbench.algorithms.base import Algorithm, Foreign
 from collbench.contention.traffic import Schedule
 from collbench.errors import UsageError
 from collbench.measure.plan import CHAINED, Options, make_plan, sizes
@@ -88,6 +88,22 @@ def test_calls_that_are_refused_cost_nothing() -> None:
 def test_what_every_rank_imports_takes_longer_to_start() -> None:
     able, library = algorithm("a"), replace(algorithm("a"), opening_s=300.0)
     assert make_plan(Options(), HOST, [library]).seconds > make_plan(Options(), HOST, [able]).seconds + 5.0
+
+
+def test_a_library_that_a_fork_server_imports_is_paid_once() -> None:
+    """By all records that share its list, however many launches there are; without one every launch pays."""
+
+    def seconds(launches: int, *foreign: Foreign) -> float:
+        plain = [algorithm(f"a{i}") for i in range(len(foreign))]
+        slow = [replace(a, opening_s=300.0, foreign=f) for a, f in zip(plain, foreign, strict=True)]
+        options = Options(launches=launches)
+        return make_plan(options, HOST, slow).seconds - make_plan(options, HOST, plain).seconds
+
+    once = seconds(1, Foreign(("vllm",)))
+    assert once > 5.0
+    assert seconds(5, Foreign(("vllm",)), Foreign(("vllm",))) == pytest.approx(once)
+    assert seconds(5, Foreign(("vllm",)), Foreign(("sglang",))) == pytest.approx(2 * once)
+    assert seconds(5, Foreign()) == pytest.approx(5 * once)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ MODULES = {
     "pre_leaves": "raise SystemExit('not for servers')",
     "pre_ends": "import os, sys; print('no licence', file=sys.stderr, flush=True); os._exit(7)",
     "pre_broken": "raise ImportError('No module named cutlass')",
+    "pre_lacks": "import no_such_package",
     "pre_rubbish": "import os\nfor fd in (1, 2): os.write(fd, b'\\x00\\xff{\"ready\": 1}\\n' * 2000)",
     "pre_thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), name='usage').start()",
     "pre_brief": "import threading, time\nthreading.Thread(target=time.sleep, args=(0.2,)).start()",
@@ -96,7 +97,7 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosted]:
 
 def test_one_import_serves_all_groups(hosted: Hosted) -> None:
     """What is not installed is passed over, and the workers say what was paid for them."""
-    foreign = ("pre_light", "no_such_package.module", "pre_fine", "pre_behind")
+    foreign = ("pre_light", "no_such_package.module", "pre_fine.part", "pre_fine", "pre_behind")
     for _ in range(4):
         told = hosted.told(*foreign)
         assert told["loaded"] == ["pre_behind", "pre_fine", "pre_light"]
@@ -114,6 +115,7 @@ def test_one_import_serves_all_groups(hosted: Hosted) -> None:
         ("pre_leaves", "SystemExit: not for servers"),
         ("pre_ends", "importing it: it ended with exit code 7; no licence"),
         ("pre_broken", "ImportError: No module named cutlass"),
+        ("pre_lacks", "ModuleNotFoundError: No module named 'no_such_package'"),
         ("pre_thread", "it leaves threads running, which a fork would lose: "),
     ],
 )

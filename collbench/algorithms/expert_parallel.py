@@ -59,9 +59,15 @@ def _flagged(call: Call, topology: Topology) -> Schedule:
 
 
 def _fenced(call: Call, topology: Topology) -> Schedule:
-    """Tokens first, then one flag for each peer behind a fence."""
+    """Tokens, then a flag for each peer behind a fence: one kernel of five, two of which put the rows in order."""
     del topology
-    return all_to_all(call, Move.PUSH, protocol="barriers")
+    return replace(all_to_all(call, Move.PUSH, protocol="barriers"), launches=5)
+
+
+def _queued(call: Call, topology: Topology) -> Schedule:
+    """A kernel between two barriers that clears the queues, then one that fills and empties them."""
+    del topology
+    return replace(all_to_all(call, Move.PUSH, syncs=3, protocol="barriers"), launches=2)
 
 
 def _tokens(dtypes: tuple[str, ...], machine: Machine, call: Call) -> Support | None:
@@ -121,7 +127,7 @@ def _moe() -> Algorithm:
 def _deepep() -> Algorithm:
     record = library(
         "deepep_intranode_dispatch", "DeepEP's dispatch inside a host, with the handle of a first one",
-        _DEEPEP_REFERENCE, (), Support.yes(), _fenced, family="expert",
+        _DEEPEP_REFERENCE, (), Support.yes(), _queued, family="expert",
         way=Way("collbench.algorithms.deepep_runner:IntranodeDispatch", foreign=Foreign(DEEPEP)),
     )  # fmt: skip
     checks = (

@@ -215,3 +215,13 @@ def test_each_has_rules_of_its_own() -> None:
     assert flashinfer(JOINED, replace(PAIR, splits=(8, 8, 8, 8)))
     three = replace(JOINED, ranks=3, topology=Topology(tuple(Node(f"gpu{i}", NodeKind.GPU) for i in range(3)), ()))
     assert "2, 4, 8 ranks, not 3" in deepep(three, Skew.parse("dispatch").call(114_688, 3, "bfloat16")).reason
+
+
+def test_what_they_send_is_the_all_to_all() -> None:
+    """Parts for others, once; FlashInfer launches five kernels around it, DeepEP two with two barriers between them."""
+    flashinfer, deepep = (registry()[name].traffic(PAIR, NODE) for name in NAMES)
+    for schedule in (flashinfer, deepep):
+        (phase,) = schedule.phases
+        assert [flow.bytes for flow in phase.flows] == [PAIR.splits[1] * 2, PAIR.splits[2] * 2]
+    assert (flashinfer.launches, flashinfer.phases[0].syncs) == (5, 1)
+    assert (deepep.launches, deepep.phases[0].syncs) == (2, 3)

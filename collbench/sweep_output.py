@@ -1,5 +1,6 @@
 """What a sweep prints: its plan, its rows, and what a reader should know before the time is spent."""
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,10 @@ def print_rows(folder: "RunFolder", *, as_json: bool) -> int:
     from collbench.results.table import table
     from collbench.results.terminal import terminal_width
 
-    predicted = predictions_of(folder.run, read_parameters(folder.path))
+    evidence: dict[tuple[str, int], dict[str, str]] = {}
+    with contextlib.suppress(InvalidError):  # rows tell times, not what ran
+        evidence = folder.evidence()
+    predicted = predictions_of(folder.run, read_parameters(folder.path), evidence)
     found = rows(folder.run, folder.samples(), floors_of(folder.run), predicted)
     print(json.dumps(rows_as_json(found)) if as_json else table(found, terminal_width()))
     print(f"run: {folder.path}", file=sys.stderr)

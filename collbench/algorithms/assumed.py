@@ -64,9 +64,9 @@ def why_foreign(algorithm: Algorithm, topology: Topology) -> str:
 
 
 def traffic_of(algorithm: Algorithm, call: Call, machine: Machine) -> Schedule:
-    """Its schedule on this machine: who launches it, and through host memory where GPUs do not reach each other."""
-    launcher = _LAUNCHERS.get(algorithm.family, _LIBRARY)
-    schedule = replace(algorithm.traffic(call, machine.topology), launcher=launcher)
+    """Its schedule on this machine: who launches it, whether early, and through host memory if need be."""
+    launcher, early = _LAUNCHERS.get(algorithm.family, _LIBRARY), algorithm.starts_early(machine)
+    schedule = replace(algorithm.traffic(call, machine.topology), launcher=launcher, early=early)
     apart = machine.facts.get("p2p") in SWITCHED_OFF or not has_peer_access(machine.topology)
     return through_host(schedule) if apart else schedule
 

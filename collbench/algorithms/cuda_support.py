@@ -2,13 +2,19 @@
 
 from collbench.results.records import Call, Collective, Support
 from collbench.topology.machine import Machine
+from collbench.topology.models import EARLY_SINCE
 
-__all__ = ["EARLY_SINCE", "number", "ranks_share_gpu", "refuse", "refuse_elements", "refuse_machine", "version_text"]
+__all__ = [
+    "EARLY_SINCE", "may_start_early", "number", "ranks_share_gpu", "refuse", "refuse_elements", "refuse_machine",
+    "version_text",
+]  # fmt: skip
 
 SWEEP_EXTRA = "pip install 'collbench[sweep]'"
 
-EARLY_SINCE = 90
-"""Compute capability from which on kernels may start early: programmatic dependent launch (CUDA programming guide)."""
+
+def may_start_early(machine: Machine) -> bool:
+    """Whether its GPUs know programmatic dependent launch; no where nobody knows what they are."""
+    return number(machine.arch) >= EARLY_SINCE
 
 
 def refuse(machine: Machine, call: Call, dtypes: tuple[str, ...]) -> Support | None:

@@ -1,6 +1,7 @@
 """The floor of every cell of a run."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from collbench.algorithms.base import registry
 from collbench.contention.floor import floor
@@ -19,6 +20,7 @@ def floors_of(run: Run) -> Mapping[str, float]:
         algorithm = known.get(cell.algorithm)
         if algorithm is not None:
             schedule = algorithm.traffic(cell.call, machine.topology)
+            schedule = replace(schedule, early=algorithm.starts_early(machine))  # it may, whatever this run chose
             if _ranks(schedule) > cell.call.world_size:
                 continue  # of a plug-in that draws the traffic of another machine: it costs its own floor only
             limit = floor(

@@ -6,7 +6,7 @@ from functools import partial
 
 from collbench.algorithms.base import Algorithm
 from collbench.algorithms.cuda.designs import FLOATS
-from collbench.algorithms.cuda_support import number, ranks_share_gpu, refuse_elements, refuse_machine
+from collbench.algorithms.cuda_support import may_start_early, number, ranks_share_gpu, refuse_elements, refuse_machine
 from collbench.algorithms.epilogues import why_not
 from collbench.algorithms.shapes import IN_PARTS, splits_problem
 from collbench.contention.own_traffic import islands_of
@@ -115,4 +115,5 @@ def own_algorithm(
         name=name, collective=takes.collective, summary=summary, reference=reference, traffic=traffic,
         support=partial(own_support, takes), runner=f"collbench.algorithms.own_runners:{runner}", family="own",
         imports=("torch",), environment=environment, cost_us=cost_us,
+        starts_early=may_start_early,
     )  # fmt: skip

@@ -96,7 +96,7 @@ def _explanations(
     from collbench.results.crowding import hardware_threads
     from collbench.results.records import Fabric, Mode
 
-    predict, known, topology = predictor(ours, parameters), registry(), evidence.topology
+    predict, known, topology = predictor(ours, parameters, evidence.texts), registry(), evidence.topology
     cells: Mapping[str, Cell] = {cell.cell_id: cell for cell in ours.cells}
     links = ours.fabric not in {Fabric.HOST, Fabric.SHARED_GPU}
     rates = HostRates.of(evidence.probes, ours.world_size, hardware_threads(ours.machine))

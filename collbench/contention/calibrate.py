@@ -16,18 +16,19 @@ from collbench.contention.calibration import Calibration, Fitted, write_paramete
 from collbench.contention.observations import (
     Bench,
     Observation,
-    launch_name,
     observations,
     shared_names,
     starting_point,
 )
 from collbench.contention.parameter_file import PARAMETERS, read_parameters
 from collbench.contention.parameters import Parameter, Parameters, priors
+from collbench.contention.predict import EARLY, early_name, launch_name
 from collbench.contention.regimes import Evidence, Finding, State, detect
 from collbench.errors import InvalidError
 from collbench.results.probes import Probe
 from collbench.results.records import Fabric
 from collbench.topology.graph import Topology
+from collbench.topology.models import starts_early
 
 __all__ = ["DISCREPANCY", "PARAMETERS", "Calibration", "Fitted", "calibrate", "read_parameters", "write_parameters"]
 
@@ -113,6 +114,7 @@ class _Problem:
     ) -> None:
         self.seen, self.topology, self.ranks, self.fabric, self.start = seen, topology, ranks, fabric, start
         self.groups = dict(shared_names(topology, fabric))
+        self.early = any(starts_early(topology.node(gpu).attributes) for gpu in topology.gpus)
         self.measured = np.log([one.value for one in seen]) if seen else np.zeros(0)
         self.spread = np.array([math.hypot(one.sd, DISCREPANCY) for one in seen])
         self.is_rate = np.array([one.label.startswith("bandwidth") for one in seen], int)
@@ -136,7 +138,7 @@ class _Problem:
         shared = self.fabric is Fabric.SHARED_GPU
         words = ("shared_gpu.",) if shared else ("launch.", "sync.", "efficiency.", "window.", "reduce.", "nccl.")
         kinds = {word for x in self.topology.links for word in (str(x.kind), f"{x.kind}{x.generation}")}
-        names = [name for name in self._single(*words) if name not in self.names]
+        names = [name for name in self._single(*words) if name not in self.names and (self.early or EARLY not in name)]
         return [self._unfitted(name) for name in names if _of_these(name, kinds, self.ranks)]
 
     def _unfitted(self, name: str) -> Fitted:
@@ -279,7 +281,7 @@ def _of_these(name: str, kinds: Collection[str], ranks: int) -> bool:
     """Whether a prior counts on a machine with these kinds of links, some with their generation behind them."""
     last = name.rpartition(".")[2]
     if name.startswith("shared_gpu.launch."):
-        return name == launch_name(ranks)
+        return name in {launch_name(ranks), early_name(launch_name(ranks))}
     if name.startswith("efficiency.") and last[-1:].isdigit():
         return False  # of one class of links: the one without says as much
     if "nvlink" in last:

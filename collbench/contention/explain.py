@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from collbench.contention.predict import NCCL_PROTOCOLS, STARTS, Prediction
+from collbench.contention.predict import EARLY, NCCL_PROTOCOLS, STARTS, Prediction
 from collbench.contention.regimes import REGIMES, Finding, Regime, State
 from collbench.contention.traffic import Move, Schedule
 from collbench.units import format_us
@@ -253,7 +253,8 @@ def _ifs(prediction: Prediction) -> str:
 
 def _asides(prediction: Prediction, links: bool) -> tuple[str, ...]:  # noqa: FBT001 - private
     where = () if links else ("Ranks share one GPU: no link is involved.",)
-    return (*where, f"{prediction.prior_share:.0%} of the prediction rests on priors.")
+    early = (_OVERLAPS,) if any(EARLY in name for name in prediction.parts) else ()
+    return (*where, *early, f"{prediction.prior_share:.0%} of the prediction rests on priors.")
 
 
 def _narrower(prediction: Prediction) -> str:
@@ -263,5 +264,6 @@ def _narrower(prediction: Prediction) -> str:
     return ", which the model does not know of"
 
 
+_OVERLAPS = "Its launch overlaps the call before it: programmatic dependent launch."
 _MOSTLY = 0.5
 _ALONE = ", a single call: its start and the ranks' arrival differ between hosts more than chains do; see those"

@@ -2,6 +2,7 @@
 
 It must be a true lower bound, so everything that can overlap is left out and every constant errs to the low side:
 
+- a launch that overlaps the call before it (programmatic dependent launch) counts for a twentieth, on links a fifth.
 - on links: launch + path + busiest link. The path is what the schedule's phases need for a message without bytes. Where
   a phase is pipelined over several hops, latency hides behind bytes, so the longer of the two counts there. Through
   host memory it is the way there and the way back: the read that fetches the data may have been sent before they came.
@@ -28,6 +29,11 @@ _SHARED_GPU: tuple[tuple[int, float, float], ...] = ((8, 1.2, 0.38), (4, 1.0, 0.
 
 _LINK_LAUNCH_US = 0.5
 """Empty kernel node with a GPU for each rank: an assumption, two thirds of the least that was seen on a shared GPU."""
+
+_LEFT_SHARED, _LEFT_ON_LINKS = 0.05, 0.2
+"""Part of a launch that is left where it overlaps the call before: 5 % quantiles of 200 grids of two ranks on one H200
+and of 463 on two, each timed with and without (docs/measurements/model.md). With eight ranks on one a quarter of the
+grids saved more than a launch, since ranks meet earlier too; a twentieth of their launch is 0.06 us."""
 
 _HOST_FLIGHT_US = 0.01
 """Half of 0.0195 us, the best of 200 means of 10,000 round trips / 2 between two hardware threads of an Intel Xeon
@@ -77,9 +83,9 @@ def floor(
     if fabric in _FAR:
         return _on_links(schedule, _Ways(topology, known), world, mode)
     launch, flight = next(row[1:] for row in _SHARED_GPU if world >= row[0])
-    launch *= schedule.launches
+    launch *= _launches(schedule, _LEFT_SHARED)
     return Floor(
-        launch + flight, f"launch {launch:g} + one flag flight {flight:g} us (several ranks on one GPU: no links)"
+        launch + flight, f"launch {launch:.3g} + one flag flight {flight:g} us (several ranks on one GPU: no links)"
     )
 
 
@@ -129,8 +135,8 @@ class _Ways:
 
 def _on_links(schedule: Schedule, ways: _Ways, world: int, mode: Mode) -> Floor:
     topology = ways.topology
-    launch = _LINK_LAUNCH_US * schedule.launches
-    head = f"launch {launch:g} us ({mode})"
+    launch = _LINK_LAUNCH_US * _launches(schedule, _LEFT_ON_LINKS)
+    head = f"launch {launch:.3g} us ({mode})"
     if len(topology.gpus) < world:
         return Floor(
             launch, f"{head}; {world} ranks, but the topology has {len(topology.gpus)} GPUs: links not counted"
@@ -145,6 +151,11 @@ def _on_links(schedule: Schedule, ways: _Ways, world: int, mode: Mode) -> Floor:
     joint = ", the longer of" if pipelined else " +"
     unknown = ways.unknown(schedule)
     return Floor(us, f"{head}{joint} path {path:.3g} us {'and' if pipelined else '+'} {link} {busy:.3g} us{unknown}")
+
+
+def _launches(schedule: Schedule, left: float) -> float:
+    """Launches that a call of a chain must wait for, of early ones the part that is left."""
+    return schedule.launches * (left if schedule.early else 1.0)
 
 
 def _path(schedule: Schedule, ways: _Ways) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from collbench.contention.parameters import Parameter, Parameters
+from collbench.contention.predict import early_name, launch_name
 from collbench.contention.traffic import Flow, Move, Phase
 from collbench.contention.wires import Wires
 from collbench.results.probes import Probe
@@ -18,7 +19,6 @@ __all__ = [
     "READ_ENDS",
     "Bench",
     "Observation",
-    "launch_name",
     "link_groups",
     "observations",
     "shared_names",
@@ -153,6 +153,8 @@ def _on_links(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
 def _launch(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
     if probe.name == "launch":
         return lambda b: b.value("launch.graph")
+    if probe.name == "launch_early":
+        return lambda b: b.value("launch.graph") * b.value(early_name("launch.graph"))
     if probe.name == "launch_eager":
         return lambda b: max(b.value("launch.eager.own"), b.value("launch.graph"))
     if probe.name == "launch_alone":
@@ -171,14 +173,12 @@ def _barrier(probe: Probe, ranks: int) -> Callable[[Bench], float]:
     )  # fmt: skip
 
 
-def launch_name(ranks: int) -> str:
-    """Of the launch cost that the model takes for so many ranks on one GPU."""
-    return f"shared_gpu.launch.{8 if ranks > 4 else 4 if ranks > 2 else 2}"  # noqa: PLR2004 - as measured
-
-
 def _shared_gpu(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
     if probe.name == "launch":
         return lambda bench: bench.value(launch_name(ranks))
+    if probe.name == "launch_early":
+        name = launch_name(ranks)
+        return lambda bench: bench.value(name) * bench.value(early_name(name))
     if probe.name == "flag":
         return lambda bench: bench.value("shared_gpu.flag")
     if probe.name in {"barrier", "barrier_fence"}:

@@ -16,8 +16,8 @@ from collbench.results.records import Mode
 from collbench.topology.graph import LinkKind, Topology
 
 __all__ = [
-    "NCCL_PROTOCOLS", "SELF_ANNOUNCING", "STARTS", "TERMS", "Bottleneck", "Model", "Prediction", "predict",
-    "shared_gpu",
+    "EARLY", "NCCL_PROTOCOLS", "SELF_ANNOUNCING", "STARTS", "TERMS", "Bottleneck", "Model", "Prediction", "early_name",
+    "launch_name", "predict", "shared_gpu",
 ]  # fmt: skip
 
 SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes", "sentinel"})
@@ -28,6 +28,25 @@ NCCL_PROTOCOLS = frozenset({"LL", "LL128", "Simple", "SymmetricLL", "Symmetric"}
 
 STARTS = ("launch.start.graph", "launch.start.eager")
 """Parameters of what a call alone takes beyond one of a chain, captured and eager."""
+
+
+EARLY = ".early"
+"""Part of the names of the parameters that say what of a launch is left where it overlaps the call before it."""
+
+
+def early_name(launch: str) -> str:
+    """Of a launch, that of the part of it that is left: `shared_gpu.launch.early.8` for `shared_gpu.launch.8`."""
+    return f"launch{EARLY}" if launch == "launch.graph" else launch.replace(".launch", f".launch{EARLY}")
+
+
+def _use_launches(found: Terms, known: Parameters, name: str, schedule: Schedule, *, chained: bool = True) -> None:
+    """Launches of a captured graph; in a chain what is left of them where they overlap the call before."""
+    launch = known[name]
+    if chained and schedule.early:
+        name, left = early_name(name), known[early_name(name)]
+        source = left.provenance if left.is_prior else launch.provenance
+        launch = Parameter(launch.value * left.value, math.hypot(launch.sd, left.sd), source)
+    found.use("launch", launch.value * schedule.launches, name, launch)
 
 
 class Model:
@@ -73,7 +92,8 @@ class Model:
         """Launches of a captured graph, or of the host: in a chain it launches the next call while this one runs.
 
         A chain of eager calls takes as long as the slower of the two, the host or the GPU. A call alone has a start of
-        its own besides; an eager one only where it is known who launched it.
+        its own besides; an eager one only where it is known who launched it. There is no call before it that its launch
+        could overlap.
         """
         name, eager = self._host(schedule.launcher)
         host_us = eager.value * (1 if schedule.launcher == "torch" else schedule.launches)
@@ -81,8 +101,7 @@ class Model:
             found.use("launch", host_us, name, eager)
             self._start(found, STARTS[1] if schedule.launcher else "")
             return
-        graph = self.parameters["launch.graph"]
-        found.use("launch", graph.value * schedule.launches, "launch.graph", graph)
+        _use_launches(found, self.parameters, "launch.graph", schedule, chained=chained)
         if mode is Mode.GRAPH:
             self._start(found, "" if chained else STARTS[0])
             return
@@ -222,6 +241,11 @@ def _most_sent(flows: Iterable[Flow]) -> float:
     return max(sent.values(), default=0)
 
 
+def launch_name(ranks: int) -> str:
+    """Of the launch cost that the model takes for so many ranks on one GPU."""
+    return f"shared_gpu.launch.{8 if ranks > 4 else 4 if ranks > 2 else 2}"  # noqa: PLR2004 - as measured
+
+
 def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = None) -> Prediction | None:
     """Prediction for one of a chain of calls of `ranks` ranks on one GPU, captured in a graph; no links.
 
@@ -237,7 +261,7 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
         us = cost / parameter.value / 1e3 if "gbps" in name else cost * parameter.value
         found.use(term, us, name, parameter)
 
-    use("launch", f"shared_gpu.launch.{8 if ranks > 4 else 4 if ranks > 2 else 2}", schedule.launches)  # noqa: PLR2004 - as measured
+    _use_launches(found, known, launch_name(ranks), schedule)
     for phase in (phase for phase in schedule.phases if phase.flows):
         word = "tree" if phase.label in {"chain", "tree"} else "ring"
         hop = f"shared_gpu.nccl.hop.{word}.{schedule.protocol}"

@@ -66,6 +66,7 @@ class Schedule:
     `reduce_bytes` is what the slowest rank reads while it sums; `wire_factor` the bytes on the wire per payload byte
     (LL 2, LL128 128/120, else 1: docs/design.md section 6); `launches` the kernel launches per call. `launcher` says
     whose host code launches eagerly: `own`, `torch`, `library`; empty where nobody knows how, nor how calls were timed.
+    `early`: in a chain its launch overlaps the call before it (programmatic dependent launch).
     """
 
     phases: tuple[Phase, ...]
@@ -74,6 +75,7 @@ class Schedule:
     launches: int = 1
     protocol: str = ""
     launcher: str = ""
+    early: bool = False
 
 
 def one_stage(call: Call, move: Move, *, syncs: int = 1, wire_factor: float = 1.0, protocol: str = "") -> Schedule:

@@ -101,9 +101,10 @@ def predict_run(folder: RunFolder, parameters: Path | None = None) -> Predicted:
             raise
         own = None
         problems.append(f"{public(str(error))}; predictions rest on priors")
-    calibrated = _all(run, predictor(run, own)) if own else {}
+    calibrated = _all(run, predictor(run, own, evidence.texts)) if own else {}
     found = detect(evidence)
-    return Predicted(run, evidence, found, _all(run, predictor(run)), calibrated, tuple(problems), origin)
+    prior = _all(run, predictor(run, evidence=evidence.texts))
+    return Predicted(run, evidence, found, prior, calibrated, tuple(problems), origin)
 
 
 def _other(run: Run, parameters: Path) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-__all__ = ["arch_of"]
+__all__ = ["EARLY_SINCE", "arch_of", "starts_early"]
 
 _ARCHS: Mapping[str, str] = {
     "GB300|B300": "sm_103",
@@ -17,6 +17,16 @@ _ARCHS: Mapping[str, str] = {
     "V100": "sm_70",
 }
 """By whole words of the name (NVIDIA's list of compute capabilities, developer.nvidia.com/cuda-gpus)."""
+
+
+EARLY_SINCE = 90
+"""Compute capability from which on kernels may start early: programmatic dependent launch (CUDA programming guide)."""
+
+
+def starts_early(gpu: Mapping[str, str]) -> bool:
+    """Whether a GPU of these attributes of a topology may: no where they tell neither arch nor a known model."""
+    arch = gpu.get("arch") or arch_of(gpu.get("model", ""))
+    return int("".join(c for c in arch if c.isdecimal()) or 0) >= EARLY_SINCE
 
 
 def arch_of(model: str) -> str:

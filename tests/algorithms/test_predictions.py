@@ -7,6 +7,7 @@ import pytest
 
 from collbench.algorithms.base import known_systems, registry
 from collbench.algorithms.cell_predictions import predictions_of, predictor
+from collbench.algorithms.floors import floors_of
 from collbench.algorithms.predictions import Forecast
 from collbench.contention.parameters import priors
 from collbench.contention.traffic import Move, one_stage
@@ -150,10 +151,75 @@ def test_fewer_ranks_stay_below_one_switch() -> None:
 
 def test_cells_of_a_run_are_predicted() -> None:
     run = run_of(cell("push"), cell("push", Mode.EAGER), cell("host_ring", Mode.EAGER), cell("nccl_auto"), cell("gone"))
-    found = predictions_of(run)
+    found = predictions_of(run, evidence=ran(run.cells[0], "push 2x512+pdl"))
     assert found.keys() == {run.cells[0].cell_id, run.cells[1].cell_id}
     row = next(r for r in Forecast(topology()).rows([43_008]) if r["algorithm"] == "push")
     assert found[run.cells[0].cell_id] == row["total_us"]
+
+
+def ran(cell: Cell, *kernels: str, name: str = "kernel") -> dict[tuple[str, int], dict[str, str]]:
+    """What a run's evidence says of a cell's launches."""
+    return {(cell.cell_id, launch): {name: kernel} for launch, kernel in enumerate(kernels)}
+
+
+@pytest.mark.parametrize(("kernels", "early"), [
+    ((), False), (("push 2x512",), False), (("push 2x512+pdl",), True), (("a 1x32+pdl", "a 1x32"), False),
+    (("a 1x32+pdl", "a 1x64+pdl", "a 1x32"), True),
+])  # fmt: skip
+@pytest.mark.parametrize("fabric", [Fabric.PCIE, Fabric.SHARED_GPU])
+def test_a_kernel_of_ours_started_early_where_most_launches_say_so(
+    kernels: tuple[str, ...],
+    early: bool,  # noqa: FBT001 - a case
+    fabric: Fabric,
+) -> None:
+    """Runs of older releases have no such evidence, and their kernels did not, on whatever GPU."""
+    one = cell("push")
+    run = run_on("sm_90", one, fabric=fabric)
+    found = predictor(run, evidence=ran(one, *kernels))(one)
+    assert found is not None
+    assert any("early" in name for name in found.parts) == early
+
+
+def run_on(arch: str, *cells: Cell, fabric: Fabric = Fabric.PCIE) -> Run:
+    whole = Machine(topology(), fabric, 8, facts={"arch": arch})
+    return replace(run_of(*cells, fabric=fabric), machine=whole.as_dict())
+
+
+@pytest.mark.parametrize(("name", "arch", "evidence", "early"), [
+    ("sglang_forced_one_shot_push", "sm_90", {}, True), ("sglang_custom_all_reduce", "sm_100", {}, True),
+    ("sglang_forced_one_shot_push", "sm_89", {}, False), ("sglang_classic_one_stage", "sm_90", {}, False),
+    ("nccl_ring_ll", "sm_90", {"kernel": "x+pdl"}, False), ("vllm_one_stage", "sm_90", {}, False),
+    ("flashinfer_trtllm_one_shot", "sm_90", {"launch_with_pdl": "True"}, True),
+    ("flashinfer_trtllm_one_shot", "sm_90", {"launch_with_pdl": "False"}, False),
+    ("flashinfer_trtllm_one_shot", "sm_90", {}, False),
+    ("vllm_one_stage", "sm_90", {"kernel": "a<<<1, 64>>>, 40 registers, programmatic launch"}, True),
+    ("vllm_one_stage", "sm_90", {"kernel": "a<<<1, 64>>>, programmatic launch; b<<<1, 64>>>"}, False),
+    ("sglang_forced_one_shot_push", "sm_90", {"kernel": "a<<<1, 64>>>, 40 registers"}, True),
+])  # fmt: skip
+def test_other_systems_start_early_as_read_or_as_their_runner_says(
+    name: str,
+    arch: str,
+    evidence: dict[str, str],
+    early: bool,  # noqa: FBT001 - a case
+) -> None:
+    one = cell(name, size=1024)
+    texts = {(one.cell_id, 0): evidence} if evidence else {}
+    found = predictor(run_on(arch, one), evidence=texts)(one)
+    assert found is not None
+    assert any("early" in part for part in found.parts) == early
+
+
+def test_a_forecast_knows_which_gpus_start_ours_early() -> None:
+    """V100 do not; NCCL does nowhere. Floors allow for what a kernel may do, whatever a run chose."""
+    known = registry()
+    for machine, early in ((topology("nvswitch-8gpu"), True), (topology("one-plx-4xv100"), False)):
+        forecast = Forecast(machine)
+        assert forecast.schedule(known["push"], 1024).early == early
+        assert not forecast.schedule(known["nccl_ring_ll"], 1024).early
+    old, new = (floors_of(run_on(arch, cell("push"), cell("nccl_ring_ll"))) for arch in ("sm_89", "sm_90"))
+    ours, theirs = ([one[c.cell_id] for one in (old, new)] for c in (cell("push"), cell("nccl_ring_ll")))
+    assert ours[0] > ours[1]
+    assert theirs[0] == theirs[1]
 
 
 def test_a_run_without_peer_access_is_predicted_through_host_memory() -> None:

@@ -22,7 +22,7 @@ from collbench.results.records import Call, Fabric, Status
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 
 TRUTH = {
-    "launch.graph": 1.7, "launch.eager.own": 9.0, "launch.start.graph": 3.1,
+    "launch.graph": 1.7, "launch.eager.own": 9.0, "launch.start.graph": 3.1, "launch.early": 0.27,
     "sync.flag": 0.24, "sync.per_peer": 0.06, "read.ends": 0.22,
     "efficiency.store": 0.74, "efficiency.load": 0.90,
     "capacity of port": 53.0, "capacity of uplink": 48.0, "latency of port": 0.24, "latency of uplink": 0.19,
@@ -78,6 +78,7 @@ def hardware(truth: Mapping[str, float] = TRUTH) -> list[Probe]:
         return 2 * truth["latency of port"] + (links - 2) * truth["latency of uplink"]
 
     found = [Probe("launch", value=truth["launch.graph"]), Probe("launch_eager", value=truth["launch.eager.own"])]
+    found.append(Probe("launch_early", value=truth["launch.graph"] * truth["launch.early"]))
     farthest = max(way(a, b) for a, b in PAIRS)
     barrier = truth["sync.flag"] + 3 * truth["sync.per_peer"] + farthest
     found.append(Probe("barrier", value=barrier))
@@ -129,7 +130,8 @@ def test_truth_is_found_where_probes_tell_it(found: Calibration) -> None:
     """Capacities, launch and efficiencies within 5 %; what is identified lies in its interval."""
     words = names(found)
     got = {words[one.name]: one for one in found.fitted}
-    wanted = ("launch.graph", "launch.eager.own", "launch.start.graph", "capacity of port", "capacity of uplink")
+    wanted = ("launch.graph", "launch.eager.own", "launch.start.graph", "launch.early", "capacity of port",
+              "capacity of uplink")  # fmt: skip
     for name in (*wanted, "efficiency.store"):
         assert got[name].identified, name
         assert got[name].value == pytest.approx(TRUTH[name], rel=0.05), name
@@ -159,6 +161,28 @@ def test_no_probe_moves_what_no_probe_sees(found: Calibration) -> None:
         assert unseen[name].low < unseen[name].value == priors()[name].value < unseen[name].high
     assert not [name for name in unseen if "nvlink" in name or "shared_gpu" in name], "not on this machine"
     assert not unseen.keys() & {one.name for one in found.fitted}
+
+
+@pytest.mark.parametrize(("arch", "told"), [("sm_90", True), ("sm_120", True), ("sm_89", False), ("", False)])
+@pytest.mark.parametrize(("fabric", "name"), [
+    (Fabric.PCIE, "launch.early"), (Fabric.SHARED_GPU, "shared_gpu.launch.early.4"),
+])  # fmt: skip
+def test_what_is_left_of_early_launches_is_named_where_gpus_start_early(
+    fabric: Fabric,
+    name: str,
+    arch: str,
+    told: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Among what no probe shows, on an older GPU neither; the probe tells it on either fabric."""
+    nodes = tuple(Node(n.id, n.kind, {"arch": arch} if n.kind is NodeKind.GPU else {}) for n in box().nodes)
+    topology = dataclasses.replace(box(), nodes=nodes)
+    launch = Probe("launch", value=1.1)
+    without = calibrate([launch], topology, 4, fabric)
+    assert (name in {one.name for one in without.unseen}) == told
+    found = calibrate([launch, Probe("launch_early", value=0.3)], topology, 4, fabric)
+    assert found.parameters[name].value == pytest.approx(0.3 / 1.1, rel=0.1)
+    assert not found.parameters[name].is_prior
+    assert not [one.name for one in found.unseen if "early" in one.name]
 
 
 def test_limits_of_other_generations_of_nvlink_are_not_named() -> None:

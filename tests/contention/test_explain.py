@@ -1,6 +1,7 @@
 """A measurement is explained, or the test to run is named; never both."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -210,6 +211,22 @@ def test_without_a_prediction_nothing_is_blamed() -> None:
     assert one.sentence == (
         "host_ring, 1,024 B: 12.0 us measured, not predicted: ranks wait for time slices. No link is blamed."
     )
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_an_early_launch_is_told(links: bool) -> None:  # noqa: FBT001 - a case
+    """Of a chain, whose launches overlap; terms add up as ever."""
+    late = registry()["push"].traffic(Call(STORY, 8), machine())
+    told = "Its launch overlaps the call before it: programmatic dependent launch."
+    for schedule in (late, replace(late, early=True)):
+        found = predict(schedule, machine()) if links else shared_gpu(schedule, 8)
+        assert found is not None
+        one = explain("push", STORY, schedule, found, found.total_us, links=links)
+        assert (told in one.sentence) == schedule.early
+        assert sum(one.record["terms_us"].values()) == pytest.approx(one.record["predicted_us"])
+        alone = explain("push", STORY, schedule, predict(schedule, machine(), chained=False), None, alone=True)
+        assert told not in alone.sentence
+        assert (one.asides != ()) == (alone.asides != ())
 
 
 def test_on_a_shared_gpu_no_link_is_blamed() -> None:

@@ -39,6 +39,24 @@ def test_one_stage_by_hand() -> None:
     assert pcie(one_stage(CALL, Move.PULL), box()) == pytest.approx(0.5 + 0.6 + busy)
 
 
+@pytest.mark.parametrize(("fabric", "ranks", "launch", "left"), [
+    (Fabric.PCIE, 8, 0.5, 0.2), (Fabric.NVLINK, 8, 0.5, 0.2), (Fabric.SHARED_GPU, 8, 1.2, 0.05),
+    (Fabric.SHARED_GPU, 2, 0.75, 0.05),
+])  # fmt: skip
+def test_of_an_early_launch_only_what_must_show_counts(fabric: Fabric, ranks: int, launch: float, left: float) -> None:
+    late = one_stage(Call(1024, ranks), Move.PUSH)
+    early = replace(late, early=True)
+    both = [floor(one, box(), fabric, Mode.GRAPH, ranks=ranks).us for one in (late, early)]
+    assert both[0] - both[1] == pytest.approx(launch * (1 - left))
+
+
+@pytest.mark.parametrize(("ranks", "us"), [(8, 2.02), (2, 1.26)])
+def test_what_was_seen_of_early_launches_on_one_h200_is_above_the_floor(ranks: int, us: float) -> None:
+    """`one_stage_pull_buffered`, 1,024 B, captured chains, 2026-11-30: the fastest of that day."""
+    schedule = replace(one_stage(Call(1024, ranks), Move.PULL), early=True)
+    assert floor(schedule, box(), Fabric.SHARED_GPU, Mode.GRAPH, ranks=ranks).us < us
+
+
 def test_the_port_binds_where_the_switches_are_joined_well() -> None:
     """With ten times the link between the switches, 7 S through a port is the busiest."""
     assert pcie(one_stage(CALL, Move.PUSH), box(between=500.0)) == pytest.approx(0.8 + 7 * 43_008 / 50e3)

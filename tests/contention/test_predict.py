@@ -206,6 +206,50 @@ def test_a_call_alone_has_a_start_of_its_own() -> None:
         assert math.fsum(found.terms_us.values()) == pytest.approx(found.total_us)
 
 
+def test_a_launch_that_overlaps_the_call_before_shows_in_part() -> None:
+    """In a chain, captured or held back by the GPU when eager; a call alone has none before it."""
+    known, late = priors(), launched_by("own", launches=2)
+    early = replace(late, early=True)
+    saved = 2 * known["launch.graph"].value * (1 - known["launch.early"].value)
+    before, after = predict(late, machine()), predict(early, machine())
+    assert before.total_us - after.total_us == pytest.approx(saved)
+    assert after.terms_us["launch"] == pytest.approx(2 * known["launch.graph"].value * known["launch.early"].value)
+    assert {k: v for k, v in after.terms_us.items() if k != "launch"} == {
+        k: v for k, v in before.terms_us.items() if k != "launch"
+    }
+    assert math.fsum(after.terms_us.values()) == pytest.approx(after.total_us)
+    assert math.fsum(part.us for part in after.parts.values()) == pytest.approx(after.total_us)
+    assert after.parts["launch.early"].sd == math.hypot(known["launch.graph"].sd, known["launch.early"].sd)
+    for mode in Mode:
+        alone = [predict(one, machine(), mode=mode, chained=False).total_us for one in (late, early)]
+        assert alone[0] == alone[1]
+    fast = known.replaced({"launch.eager.own": Parameter(0.01, 0.1, "a host that never holds back")})
+    eager = [predict(one, machine(), fast, mode=Mode.EAGER).total_us for one in (late, early)]
+    assert eager[0] - eager[1] == pytest.approx(saved)
+
+
+def test_a_measured_launch_of_which_nobody_measured_the_rest_leaves_a_prior() -> None:
+    """And where both are measured, none of the launch rests on priors."""
+    measured = {"launch.graph": Parameter(0.65, 0.05, "probes")}
+    early = replace(launched_by("own"), early=True)
+    found = predict(early, machine(), priors().replaced(measured))
+    both = predict(early, machine(), priors().replaced({**measured, "launch.early": Parameter(0.3, 0.05, "probes")}))
+    assert found.terms_us["launch"] == pytest.approx(0.65 * priors()["launch.early"].value)
+    assert both.terms_us["launch"] == pytest.approx(0.65 * 0.3)
+    assert found.prior_share > both.prior_share
+
+
+@pytest.mark.parametrize(("ranks", "suffix"), [(2, "2"), (3, "4"), (4, "4"), (8, "8"), (16, "8")])
+def test_early_launches_on_a_shared_gpu_have_a_part_by_world_size(ranks: int, suffix: str) -> None:
+    known, schedule = priors(), schedule_of("push", 1024)
+    late, early = (shared_gpu(replace(schedule, early=yes), ranks) for yes in (False, True))
+    assert late is not None
+    assert early is not None
+    left = known[f"shared_gpu.launch.early.{suffix}"].value
+    assert early.terms_us["launch"] == pytest.approx(left * late.terms_us["launch"])
+    assert f"shared_gpu.launch.early.{suffix}" in early.parts
+
+
 def test_an_operator_of_torch_is_one_call_of_the_host_however_many_kernels_it_launches() -> None:
     """Two H200: torch's two-shot launches twice, and takes 23 us a call in an eager chain, as NCCL does."""
     one, two = (predict(launched_by("torch", launches=n), machine(), mode=Mode.EAGER, chained=False) for n in (1, 2))

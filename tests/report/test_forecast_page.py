@@ -138,13 +138,13 @@ def test_what_nobody_can_vouch_for_is_no_answer() -> None:
     forecast = Forecast(topology("two-flat-gen5-switches"))
     names = [algorithm.name for algorithm in forecast.algorithms]
     fastest = min(forecast.rows([14336]), key=lambda row: row["total_us"])["algorithm"]
-    verdicts = dict.fromkeys(names, "runs") | {fastest: "unknown", "islands": "does_not_run"}
+    verdicts = dict.fromkeys(names, "runs") | {fastest: "unknown", "push": "does_not_run"}
     made = cast(forecast, [14336], Diagnosis("asked", verdicts=verdicts))
     drawn, answers = ({one.name for one in panel.series} for panel in (made.every, made.answer))
 
     assert made.unsure == (fastest,)
     assert fastest in drawn - answers
-    assert "islands" not in drawn
+    assert "push" not in drawn
     assert {row["algorithm"] for row in made.rows} == set(names)
 
 
@@ -206,7 +206,7 @@ def test_same_traffic_is_one_curve_under_the_shortest_name() -> None:
     made = cast(Forecast(topology("two-flat-gen5-switches")), [1024, 14336], Diagnosis("not asked"))
 
     groups = [{name, *others} for name, others in made.alike.items()]
-    pair = {"one_stage_pull", "vllm_one_stage"}
+    pair = {"symm_one_shot", "vllm_one_stage"}
     drawn = {one.name for one in made.every.series}
 
     assert any(pair <= group for group in groups)

@@ -39,6 +39,9 @@ USES = (
 """Everything that is called here."""
 
 _TURNS = 2
+"""Workspaces. A clock's call to bring ranks together is of slot 0, like the first timed one behind it: a peer's rows for
+the latter may come while the former's are read, and what that leaves in `y` is written again by the latter."""
+
 _REPEATS = 20
 
 

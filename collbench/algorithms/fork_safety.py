@@ -2,10 +2,13 @@
 
 import ctypes
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
+
+from collbench.algorithms.forked import Forked
 
 __all__ = ["cuda_touched", "strays", "threads", "why_not"]
 
@@ -13,21 +16,24 @@ _DRIVER = "libcuda.so"
 _MEMORY_DEVICE = "/dev/nvidia-uvm"
 """What the driver opens for CUDA and nobody opens for NVML."""
 
-_SETTLE_S = 1.0
+_ANSWER_S = 5.0
 _MOMENT_S = 0.02
 
 
-def why_not() -> str:
-    """Why no child may be forked that uses CUDA; empty where it may."""
-    told = strays({os.getpid()}, settle_s=0.0)
-    return cuda_touched() or (f"threads run: {told}" if told else "")
+def why_not(known: Collection[int] = (), *, settle_s: float = 0.0) -> str:
+    """Why no child may be forked that uses CUDA; empty where one may. Threads beyond the known ones have `settle_s`."""
+    touched = cuda_touched()
+    left = "" if touched else strays({os.getpid(), *known}, settle_s=settle_s)
+    if touched or left:
+        return touched or f"it leaves threads running, which a fork would lose: {left}"
+    return "torch refuses CUDA in forked processes" if _refused_in_children() else ""
 
 
 def cuda_touched() -> str:
     """What says that CUDA was initialised in this process; empty if nothing does. Initialises nothing itself.
 
-    torch is asked where it was imported. The driver is asked where it is mapped, whoever mapped it: before `cuInit` all
-    of its functions answer CUDA_ERROR_NOT_INITIALIZED (CUDA driver API, section on initialisation).
+    torch is asked where it was imported. The driver is asked where it is mapped, whoever mapped
+    it: before `cuInit` all of its functions answer CUDA_ERROR_NOT_INITIALIZED (CUDA driver API, initialisation).
     """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
@@ -35,6 +41,21 @@ def cuda_touched() -> str:
     if _driver_answers():
         return "it initialised the CUDA driver"
     return f"it opened {_MEMORY_DEVICE}, as CUDA does" if _has_open(_MEMORY_DEVICE) else ""
+
+
+def _refused_in_children() -> bool:
+    """Whether torch, asked in a child, takes it for one that must not use CUDA. Only where no threads are lost."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    asked = getattr(cuda, "_is_in_bad_fork", None)  # torch asks itself by this name before it starts CUDA
+    if asked is None:
+        return False
+    child = Forked(lambda: int(bool(asked())))
+    try:
+        return child.wait(_ANSWER_S) != 0
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+        return True
 
 
 def _driver_answers() -> bool:
@@ -70,7 +91,7 @@ def threads() -> frozenset[int]:
     return frozenset(int(entry) for entry in _listed("/proc/self/task"))
 
 
-def strays(known: Collection[int], *, settle_s: float = _SETTLE_S) -> str:
+def strays(known: Collection[int], *, settle_s: float = 0.0) -> str:
     """Names of threads beyond the known ones that still run after `settle_s`, joined by commas; empty for none."""
     end = time.monotonic() + settle_s
     while (left := threads() - set(known)) and time.monotonic() < end:

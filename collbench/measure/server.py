@@ -25,7 +25,7 @@ START_DEADLINE_S = 120.0
 FOREIGN_DEADLINE_S = 120.0
 """Longest import of a library in a fork server: 2 to 3 s were seen, and a cold network disk takes a minute."""
 
-_FOREIGN_SHARE = 0.25
+_FOREIGN_SHARE = 0.4
 """Part of a start's limit that those imports may take: what does not come must leave time to start without it."""
 
 GROUP_DEADLINE_S = 30.0

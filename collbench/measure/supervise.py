@@ -18,7 +18,6 @@ from collbench.topology.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-if TYPE_CHECKING:
     from collbench.measure.shared_gpu import MpsServer
 
 __all__ = ["Supervisor"]
@@ -210,16 +209,15 @@ class Supervisor:
             "devices": devices(algorithm.device, self._place.local_ranks, self._machine),
             "deadline_s": 0.6 * self._options.timeout_s, "share_gpu": self._machine.share_gpu,
         }  # fmt: skip
-        own, foreign = algorithm.environment(self._machine), algorithm.foreign
+        own = algorithm.environment(self._machine)
         try:
             self._team.start({
-                "imports": list(algorithm.imports), "spec": spec,
-                "preload": algorithm.preload, "limit_s": limit_s, "environment": {**own, **shared},
-                "foreign": list(foreign.modules), "variables": {v: own[v] for v in foreign.variables if v in own},
+                "imports": list(algorithm.imports), "foreign": list(algorithm.foreign.modules),
+                "variables": {name: own[name] for name in algorithm.foreign.variables if name in own},
+                "preload": algorithm.preload, "environment": {**own, **shared}, "spec": spec, "limit_s": limit_s,
             })  # fmt: skip
         finally:
-            for line in self._pool.news():
-                self._progress.say(line)
+            self._pool.tell(self._progress.say)
 
     def _start_mps(self) -> "MpsServer":
         if self._mps is None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -96,10 +96,11 @@ class ServerPool:
         left_out |= {unfit.module: unfit.why} | {m: f"behind {unfit.module}" for m in behind if m not in left_out}
         self._news.append(f"{unfit.module} is imported by each worker by itself: {unfit.why}")
 
-    def news(self) -> list[str]:
-        """What was left out since this was asked last, a line each."""
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Say what was left out since this was asked last, a line each."""
         told, self._news = self._news, []
-        return told
+        for line in told:
+            say(line)
 
     def drop(self, wanted: PreloadSet) -> None:
         """End one server, after it failed."""

@@ -10,6 +10,8 @@ from collbench.measure.nvml_answers import answers, the_gpu
 __all__ = ["Importer"]
 
 _KEPT = 300
+_SETTLE_S = 1.0
+"""Longest that threads of an import may go on behind it."""
 
 
 class Importer:
@@ -37,15 +39,11 @@ class Importer:
         return why
 
     def _unfit(self) -> str:
-        touched = fork_safety.cuda_touched()
-        left = "" if touched else fork_safety.strays(self._threads)
-        if touched or left:
-            return touched or f"it leaves threads running, which a fork would lose: {left}"[:_KEPT]
         # what a library may have made of them at import is no fork server's
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        return ""
+        return fork_safety.why_not(self._threads, settle_s=_SETTLE_S)[:_KEPT]
 
 
 def _told(error: BaseException) -> str:

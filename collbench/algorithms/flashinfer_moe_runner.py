@@ -39,8 +39,8 @@ USES = (
 """Everything that is called here."""
 
 _TURNS = 2
-"""Workspaces. The call at which a clock brings ranks together is of slot 0, like the first timed one behind it: a peer's
-rows for the latter may come while the former's are read, and what that leaves in `y` the latter writes again."""
+"""Workspaces. The call that brings ranks together is of slot 0, like the first timed one behind it: a peer's rows for
+the latter may come while the former's are read, and what that leaves in `y` the latter writes again."""
 
 _REPEATS = 20
 

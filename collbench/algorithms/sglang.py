@@ -87,20 +87,20 @@ _ALONE = {"SGLANG_SKIP_P2P_CHECK": "1"}
 _way = partial(Way, environment=_ALONE, foreign=Foreign(SGLANG))
 
 
-def _second_version(*record: Any, **words: Any) -> Algorithm:  # noqa: ANN401 - those of `library`
-    """Its kernels are launched early where the GPU knows that (`is_arch_support_pdl`)."""
+def _early(*record: Any, **words: Any) -> Algorithm:  # noqa: ANN401 - those of `library`
+    """A push: launched early where the GPU knows that (`is_arch_support_pdl`). Pulls begin with a copy that is not."""
     return replace(library(*record, **words), starts_early=may_start_early)
 
 
 ALGORITHMS = (
-    _second_version(
+    _early(
         "sglang_custom_all_reduce", "SGLang's one-shot push with a sentinel, two-shot above", _REFERENCE,
         (_OWN_GPUS, _NVLINK, _SIZE, *_COMMON, needs_compiler("SGLang")),
         Support.yes("on unless --disable-custom-all-reduce is given", _READ), pushed, family="sglang",
         way=_way(f"{_RUNNER}:Gated"),
     ),
     *(
-        _second_version(
+        (library if "pull" in name else _early)(
             f"sglang_forced_{name}", f"SGLang's class past its gate, {runner} forced", _REFERENCE, checks, _PAST,
             traffic, family="sglang", way=_way(f"{_RUNNER}:{runner}"),
         )

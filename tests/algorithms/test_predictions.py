@@ -188,6 +188,7 @@ def run_on(arch: str, *cells: Cell, fabric: Fabric = Fabric.PCIE) -> Run:
 @pytest.mark.parametrize(("name", "arch", "evidence", "early"), [
     ("sglang_forced_one_shot_push", "sm_90", {}, True), ("sglang_custom_all_reduce", "sm_100", {}, True),
     ("sglang_forced_one_shot_push", "sm_89", {}, False), ("sglang_classic_one_stage", "sm_90", {}, False),
+    ("sglang_forced_one_shot_pull", "sm_90", {"kernel": "copy<<<1, 128>>>; a<<<9, 128>>>, programmatic launch"}, False),
     ("nccl_ring_ll", "sm_90", {"kernel": "x+pdl"}, False), ("vllm_one_stage", "sm_90", {}, False),
     ("flashinfer_trtllm_one_shot", "sm_90", {"launch_with_pdl": "True"}, True),
     ("flashinfer_trtllm_one_shot", "sm_90", {"launch_with_pdl": "False"}, False),

@@ -25,7 +25,8 @@ class Importer:
         """Import it; gives why nobody may be forked with it, or nothing. What is not there is passed over."""
         begin = time.monotonic()
         try:
-            with answers(self._gpu):
+            # torch's compiler keeps lists of torch's own functions
+            with answers(None if module.partition(".")[0] == "torch" else self._gpu):
                 importlib.import_module(module)
         except ModuleNotFoundError as error:
             if f"{module}.".startswith(f"{error.name}."):

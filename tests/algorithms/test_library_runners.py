@@ -3,6 +3,7 @@
 The stand-ins sum over gloo, on processors; what a GPU would do is not shown. Everything else is the runners' own.
 """
 
+import importlib
 import os
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from collbench.algorithms import flashinfer_library_runner as flashinfer
-from collbench.algorithms import library_build, mscclpp_runner
+from collbench.algorithms import library_build, mscclpp_runner, preloaded
 from collbench.algorithms import sglang_library_runner as sglang
 from collbench.algorithms import vllm_library_runner as vllm
 from collbench.algorithms.base import Runner
@@ -274,8 +275,13 @@ def test_compiling_without_end_has_a_deadline(forked: Forked, tmp_path: Path, mo
     assert ended(int((tmp_path / "pid").read_text()))
 
 
-def test_a_killed_rank_takes_its_compiler_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the folder of its request."""
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_killed_rank_takes_its_compiler_along(
+    imported: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,  # noqa: FBT001 - a case
+) -> None:
+    """And the folder of its request; also where the build was forked from it, as its fork server had imported all."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -284,7 +290,13 @@ def test_a_killed_rank_takes_its_compiler_along(tmp_path: Path, monkeypatch: pyt
     pid = os.fork()
     if pid == 0:
         ranks: Any = _Alone()
-        library_build.prepare(ranks, flashinfer.Fusion(ranks, Call(1024, 2), 1).request())
+        request = flashinfer.Fusion(ranks, Call(1024, 2), 1).request()
+        if imported:
+            for module in request.modules:
+                importlib.import_module(module)
+                preloaded.SECONDS[module] = 0.1
+            assert library_build._may_fork(request)
+        library_build.prepare(ranks, request)
         os._exit(0)
     limit = time.monotonic() + 20
     while not (tmp_path / "pid").exists() and time.monotonic() < limit:

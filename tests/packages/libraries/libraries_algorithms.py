@@ -58,5 +58,6 @@ ALGORITHMS = (
     _algorithm("endless", Endless, "endless"), _algorithm("without_nvlink", VllmKernels),
     *(_algorithm(f"preloaded_{fault or 'right'}", Fusion, fault, "flashinfer.comm")
       for fault in ("", "dies", "thread")),
+    _algorithm("preloaded_endless", Endless, "endless", "flashinfer.comm"),
     _algorithm("leaves", Leaves), _algorithm("leaves_and_hangs", LeavesAndHangs),
 )  # fmt: skip

@@ -37,7 +37,8 @@ def compiled() -> None:
     """Compiles: once, unless it never ends; then a compiler of its own is at work too."""
     if FAULT == "endless":
         with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as compiler:
-            Path(os.environ["COLLBENCH_FAKE_PID"]).write_text(str(compiler.pid))
+            with Path(os.environ["COLLBENCH_FAKE_PID"]).open("a") as file:
+                file.write(f"{compiler.pid}\n")
             time.sleep(600)
 
 

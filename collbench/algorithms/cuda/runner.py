@@ -29,6 +29,7 @@ from collbench.algorithms.cuda_buffers import ALIGNMENT
 from collbench.algorithms.epilogues import EPSILON, hidden_size
 from collbench.algorithms.shapes import arrays_of
 from collbench.results.records import Call
+from collbench.topology.models import EARLY_SINCE
 
 __all__ = ["OwnRunner"]
 
@@ -37,7 +38,6 @@ DEADLINE_S = 2.0
 
 _SLOW_US = 500.0  # a call this slow at first says that the ranks' kernels do not run together: nothing to tune
 _HEAD_BYTES = 128
-_PDL_SINCE = 90
 _FIELDS = {"x": "in_", "y": "out", "residual": "residual", "weight": "weight", "residual_out": "residual_out"}
 
 
@@ -213,7 +213,7 @@ class OwnRunner(Runner):
     def _may_start_early(self, torch: Any) -> bool:  # noqa: ANN401 - the module, imported lazily
         """Whether programmatic dependent launch is there; `COLLBENCH_OWN_PDL=0` leaves it out."""
         major, minor = torch.cuda.get_device_capability(self.ranks.device)
-        return os.environ.get("COLLBENCH_OWN_PDL") != "0" and 10 * major + minor >= _PDL_SINCE
+        return os.environ.get("COLLBENCH_OWN_PDL") != "0" and 10 * major + minor >= EARLY_SINCE
 
     def _starts_early(self, launch: Launch) -> bool:
         """Try it once: where a wait is given up with it, on any rank, no rank uses it, and the evidence says so."""

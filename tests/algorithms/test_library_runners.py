@@ -277,9 +277,9 @@ def test_compiling_without_end_has_a_deadline(forked: Forked, tmp_path: Path, mo
 
 @pytest.mark.parametrize("imported", [False, True])
 def test_a_killed_rank_takes_its_compiler_along(
-    imported: bool,
+    imported: bool,  # noqa: FBT001 - a case
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: FBT001 - a case
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And the folder of its request; also where the build was forked from it, as its fork server had imported all."""
     folder = tmp_path / "tmp"

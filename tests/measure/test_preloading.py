@@ -205,7 +205,7 @@ class _Cuda:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> _Cuda:
     made = _Cuda()
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=made))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=made))
     monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
     return made
 
@@ -256,7 +256,7 @@ def test_gpus_that_differ_have_no_common_answer(
         nvmlDeviceGetCudaComputeCapability=lambda i: capabilities[i],
         nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=1),
     )  # fmt: skip
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     gpu = nvml_answers.the_gpu()
     assert (gpu.capability if gpu else None) == found
 

@@ -13,8 +13,6 @@ from collbench.algorithms.forked import Forked
 __all__ = ["cuda_touched", "strays", "threads", "why_not"]
 
 _DRIVER = "libcuda.so"
-_MEMORY_DEVICE = "/dev/nvidia-uvm"
-"""What the driver opens for CUDA and nobody opens for NVML."""
 
 _ANSWER_S = 5.0
 _MOMENT_S = 0.02
@@ -34,13 +32,12 @@ def cuda_touched() -> str:
 
     torch is asked where it was imported. The driver is asked where it is mapped, whoever mapped
     it: before `cuInit` all of its functions answer CUDA_ERROR_NOT_INITIALIZED (CUDA driver API, initialisation).
+    Open devices say nothing: NVML of driver 580 keeps `/dev/nvidia-uvm` open too (seen on an H200).
     """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         return "it initialised CUDA through torch"
-    if _driver_answers():
-        return "it initialised the CUDA driver"
-    return f"it opened {_MEMORY_DEVICE}, as CUDA does" if _has_open(_MEMORY_DEVICE) else ""
+    return "it initialised the CUDA driver" if _driver_answers() else ""
 
 
 def _refused_in_children() -> bool:
@@ -74,16 +71,6 @@ def _is_mapped(part: str) -> bool:
         return part in Path("/proc/self/maps").read_text(errors="replace")
     except OSError:
         return False
-
-
-def _has_open(path: str) -> bool:
-    for entry in _listed("/proc/self/fd"):
-        try:
-            if str(Path(f"/proc/self/fd/{entry}").readlink()).startswith(path):
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def threads() -> frozenset[int]:

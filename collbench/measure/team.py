@@ -1,6 +1,7 @@
 """The worker groups of one algorithm on all hosts: ours, and through torchrun's store those of the other hosts."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -61,7 +62,9 @@ class PreloadSet:
 
     @classmethod
     def of(cls, order: Mapping[str, Any]) -> "PreloadSet":
-        """That of an order to start workers."""
+        """That of an order to start workers. `COLLBENCH_PRELOAD=0` leaves other people's modules to the workers."""
+        if os.environ.get("COLLBENCH_PRELOAD") == "0":
+            return cls(tuple(order["imports"]), str(order["preload"]))
         variables = tuple(sorted(dict(order.get("variables", {})).items()))
         return cls(tuple(order["imports"]), str(order["preload"]), tuple(order.get("foreign", ())), variables)
 

@@ -186,6 +186,13 @@ def test_the_set_is_read_from_an_order() -> None:
     assert PreloadSet.of({"imports": [], "preload": "/lib/libnccl.so"}) == PreloadSet((), "/lib/libnccl.so")
 
 
+def test_preloading_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COLLBENCH_PRELOAD=0 leaves other people's modules to the workers; our own imports stay."""
+    monkeypatch.setenv("COLLBENCH_PRELOAD", "0")
+    order = {"imports": ["torch"], "preload": "", "foreign": ["pre_fine"], "variables": {"COLLBENCH_SEEN": "x"}}
+    assert PreloadSet.of(order) == PreloadSet(("torch",))
+
+
 class _Cuda:
     """torch.cuda of a machine whose CUDA must not be touched: every real function initialises it."""
 

@@ -14,6 +14,9 @@ __all__ = ["cuda_touched", "strays", "threads", "why_not"]
 
 _DRIVER = "libcuda.so"
 
+_SAFE = frozenset({"jemalloc_bg_thd"})
+"""Threads that a fork may lose: jemalloc's handlers of fork() stop it and set it up anew (its background_thread.c)."""
+
 _ANSWER_S = 5.0
 _MOMENT_S = 0.02
 
@@ -81,9 +84,13 @@ def threads() -> frozenset[int]:
 def strays(known: Collection[int], *, settle_s: float = 0.0) -> str:
     """Names of threads beyond the known ones that still run after `settle_s`, joined by commas; empty for none."""
     end = time.monotonic() + settle_s
-    while (left := threads() - set(known)) and time.monotonic() < end:
+    while (left := _unsafe(threads() - set(known))) and time.monotonic() < end:
         time.sleep(_MOMENT_S)
-    return ", ".join(sorted(filter(None, map(_name, left))))
+    return ", ".join(sorted(left))
+
+
+def _unsafe(found: Collection[int]) -> list[str]:
+    return [name for name in map(_name, found) if name and name not in _SAFE]
 
 
 def _name(thread: int) -> str:

@@ -314,6 +314,29 @@ def test_a_process_with_threads_forks_nobody() -> None:
     assert fork_safety.strays(known, settle_s=1.0) == ""
 
 
+def test_jemallocs_thread_may_be_lost() -> None:
+    """pyarrow brings it; children go on to allocate. A thread of another name beside it is told alone."""
+    known = fork_safety.threads()
+    stop, named = threading.Event(), threading.Event()
+
+    def work(name: str) -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+        named.set()
+        stop.wait()
+
+    workers = [threading.Thread(target=work, args=(name,), daemon=True) for name in ("jemalloc_bg_thd", "usage")]
+    try:
+        for worker, told in zip(workers, ("", "usage"), strict=True):
+            named.clear()
+            worker.start()
+            named.wait()
+            assert fork_safety.strays(known) == told
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+
+
 def test_nothing_is_preloaded_without_a_fork_server() -> None:
     assert preloaded.evidence() == {}
     assert not preloaded.holds(["flashinfer.comm"])

@@ -315,7 +315,7 @@ def test_a_process_with_threads_forks_nobody() -> None:
 
 
 def test_jemallocs_thread_may_be_lost() -> None:
-    """pyarrow brings it; children go on to allocate. A thread of another name beside it is told alone."""
+    """Libraries bring it with pyarrow. A thread of another name beside it is told alone."""
     known = fork_safety.threads()
     stop, named = threading.Event(), threading.Event()
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from collbench.algorithms.base import Algorithm
-from collbench.algorithms.cuda_support import number, ranks_share_gpu, refuse
+from collbench.algorithms.cuda_support import module_loading, number, ranks_share_gpu, refuse
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Call, Collective, Support
 from collbench.topology.graph import Topology
@@ -74,7 +74,7 @@ def _refuse_reach(machine: Machine) -> Support | None:
 
 def _environment(machine: Machine) -> Mapping[str, str]:
     del machine
-    return {"CUDA_MODULE_LOADING": "EAGER"}  # kernels are loaded before anybody waits for a peer
+    return module_loading()
 
 
 def _cost_us(call: Call, machine: Machine) -> float:

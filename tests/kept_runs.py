@@ -1,7 +1,8 @@
 """Copies of runs that documents keep: `python -m tests.kept_runs RUN ... FOLDER` makes them below a folder.
 
 What names a machine is taken out: paths, UUIDs, hosts, the kernel's release behind its first two numbers. Samples stand
-in the parquet file alone, each to a nanosecond, which halves it. Launches, evidence and reasons stay.
+in the parquet file alone, each to a nanosecond, which halves it; `--decimals 2` keeps ten, for runs that are too large
+otherwise. Launches, evidence and reasons stay.
 """
 
 import argparse
@@ -43,8 +44,8 @@ def _text(text: str) -> str:
     return _RELEASE.sub(r"\1", found)
 
 
-def keep(run: Path, below: Path) -> Path:
-    """Copy a finished run into a folder of its name; gives that.
+def keep(run: Path, below: Path, decimals: int = 3) -> Path:
+    """Copy a finished run into a folder of its name, times with so many decimals of a microsecond; gives the folder.
 
     Raises:
         CollbenchError: no run. ValueError: something of it is lost, it is still being made, or a file is too large.
@@ -61,7 +62,7 @@ def keep(run: Path, below: Path) -> Path:
         json.dump(kept(record), file, indent=1, allow_nan=False)
         file.write("\n")
     with (copy / PARQUET).open("wb") as file:
-        write_parquet(file, [_rounded(one) for one in samples])
+        write_parquet(file, [_rounded(one, decimals) for one in samples])
     for name in (EVIDENCE, *_OTHERS):
         if (run / name).exists():
             _copy(run / name, copy / name)
@@ -71,8 +72,8 @@ def keep(run: Path, below: Path) -> Path:
     return copy
 
 
-def _rounded(one: Samples) -> Samples:
-    latency = tuple(tuple(round(us, 3) for us in rank) for rank in one.latency_us)
+def _rounded(one: Samples, decimals: int) -> Samples:
+    latency = tuple(tuple(round(us, decimals) for us in rank) for rank in one.latency_us)
     return replace(one, reason=public(one.reason), latency_us=latency)
 
 
@@ -91,9 +92,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kept_runs", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--decimals", type=int, choices=(2, 3), default=3, help="of a time in microseconds (default 3)")
     args = parser.parse_args(words)
     for run in args.runs:
-        copy = keep(run, args.folder)
+        copy = keep(run, args.folder, args.decimals)
         sizes = sum(path.stat().st_size for path in copy.iterdir())
         sys.stdout.write(f"{copy}: {sizes / 1000:.0f} kB\n")
     return 0

@@ -66,7 +66,8 @@ def why_foreign(algorithm: Algorithm, topology: Topology) -> str:
 def traffic_of(algorithm: Algorithm, call: Call, machine: Machine) -> Schedule:
     """Its schedule on this machine: who launches it, whether early, and through host memory if need be."""
     launcher, early = _LAUNCHERS.get(algorithm.family, _LIBRARY), algorithm.starts_early(machine)
-    schedule = replace(algorithm.traffic(call, machine.topology), launcher=launcher, early=early)
+    traffic = algorithm.traffic(call, machine.topology)
+    schedule = replace(traffic, launcher=launcher, early=early, epilogue=bool(call.epilogue))
     apart = machine.facts.get("p2p") in SWITCHED_OFF or not has_peer_access(machine.topology)
     return through_host(schedule) if apart else schedule
 

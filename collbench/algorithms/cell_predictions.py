@@ -44,7 +44,8 @@ class _Predictor:
         topology = self.machine.topology
         try:
             schedule = assumed.traffic_of(algorithm, cell.call, self.machine)
-            schedule = replace(schedule, early=self._started_early(algorithm, cell, likely=schedule.early))
+            early, launches = self._started_early(algorithm, cell, likely=schedule.early), self._launches(cell)
+            schedule = replace(schedule, early=early, launches=max(launches, schedule.launches))
             if self.run.fabric is Fabric.SHARED_GPU:
                 chained = cell.mode is Mode.GRAPH and cell.calls > 1
                 return shared_gpu(schedule, cell.call.world_size, self.parameters) if chained else None
@@ -64,6 +65,10 @@ class _Predictor:
         early = [texts.get("kernel", "").endswith(_EARLY) if own else _told_early(texts) for texts in told]
         known = [one for one in early if one is not None]
         return 2 * sum(known) > len(known) if known else likely and not own
+
+    def _launches(self, cell: Cell) -> int:
+        """Kernels of one captured call, as evidence of other people's counts them; 0 where it does not."""
+        return max((texts.get("kernel", "").count(_NODE) for texts in self.told.get(cell.cell_id, [])), default=0)
 
     def _model(self, topology: Topology, ranks: int) -> Model | None:
         if ranks not in self._models:

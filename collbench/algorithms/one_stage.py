@@ -17,12 +17,12 @@ _STAGED = "b12x one-shot (the design; no code)"
 
 def _pull(call: Call, topology: Topology) -> Schedule:
     del topology
-    return one_stage(call, Move.PULL, syncs=2, protocol="flags")
+    return one_stage(call, Move.PULL, syncs=2, fences=0, protocol="flags")  # no write of the kernel is waited for
 
 
 def _pull_buffered(call: Call, topology: Topology) -> Schedule:
     del topology
-    return one_stage(call, Move.PULL, syncs=1, protocol="staged")
+    return one_stage(call, Move.PULL, syncs=1, protocol="data announces itself")  # the form that tuning prefers
 
 
 ALGORITHMS = (

@@ -23,15 +23,15 @@ def pushed_twice(call: Call, topology: Topology) -> Schedule:
 
 
 def pulled(call: Call, topology: Topology) -> Schedule:
-    """Every rank reads all messages, between two barriers."""
+    """Every rank reads all messages, between two barriers that wait for no writes (vLLM's flags there are volatile)."""
     del topology
-    return one_stage(call, Move.PULL, syncs=2, protocol=_BARRIERS)
+    return one_stage(call, Move.PULL, syncs=2, fences=0, protocol=_BARRIERS)
 
 
 def pulled_twice(call: Call, topology: Topology) -> Schedule:
-    """Every rank reads its share, then the sums of the others."""
+    """Every rank reads its share, then the sums of the others, for which alone a barrier waits (vLLM's releases)."""
     del topology
-    return two_stage(call, Move.PULL, protocol=_BARRIERS)
+    return two_stage(call, Move.PULL, fences=(0, 1), protocol=_BARRIERS)
 
 
 def ring(call: Call, topology: Topology) -> Schedule:

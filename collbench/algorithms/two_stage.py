@@ -10,7 +10,7 @@ __all__ = ["ALGORITHMS"]
 
 def _pull(call: Call, topology: Topology) -> Schedule:
     del topology
-    return two_stage(call, Move.PULL, protocol="staged or flags")
+    return two_stage(call, Move.PULL, protocol="data announces itself")  # the form that tuning prefers
 
 
 def _push(call: Call, topology: Topology) -> Schedule:

@@ -7,9 +7,8 @@ from functools import partial
 
 from collbench.algorithms.cuda_support import ranks_share_gpu
 from collbench.algorithms.peers import peer_algorithm, refuse_peer
-from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
+from collbench.algorithms.schedules import pulled, pulled_twice
 from collbench.results.records import Call, Fabric, Support
-from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
 __all__ = ["ALGORITHMS", "DTYPES", "RANKS", "gate"]
@@ -45,23 +44,13 @@ def _support(kernel: str, machine: Machine, call: Call) -> Support:
     return Support.yes(f"{told}: called past that gate", _SOURCE) if told else Support.yes()
 
 
-def _one_stage(call: Call, topology: Topology) -> Schedule:
-    del topology
-    return one_stage(call, Move.PULL, syncs=2, protocol="barriers")
-
-
-def _two_stage(call: Call, topology: Topology) -> Schedule:
-    del topology
-    return two_stage(call, Move.PULL, protocol="barriers")
-
-
 ALGORITHMS = (
     peer_algorithm(
-        "vllm_one_stage", "every rank pulls and sums all messages, between two barriers", _REFERENCE, _one_stage,
+        "vllm_one_stage", "every rank pulls and sums all messages, between two barriers", _REFERENCE, pulled,
         partial(_support, "one_stage"), "OneStage", "vllm",
     ),
     peer_algorithm(
-        "vllm_two_stage", "pulls and sums its share, then pulls the others' sums", _REFERENCE, _two_stage,
+        "vllm_two_stage", "pulls and sums its share, then pulls the others' sums", _REFERENCE, pulled_twice,
         partial(_support, "two_stage"), "TwoStage", "vllm",
     ),
 )  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collbench.contention.calibration import Calibration, Fitted, write_parameters
+from collbench.contention.launches import EARLY, EPILOGUE, KERNEL_ENDS, READ_ENDS, early_name, ends_name, launch_name
 from collbench.contention.observations import (
     Bench,
     Observation,
@@ -22,7 +23,6 @@ from collbench.contention.observations import (
 )
 from collbench.contention.parameter_file import PARAMETERS, read_parameters
 from collbench.contention.parameters import Parameter, Parameters, priors
-from collbench.contention.predict import EARLY, early_name, launch_name
 from collbench.contention.regimes import Evidence, Finding, State, detect
 from collbench.errors import InvalidError
 from collbench.results.probes import Probe
@@ -47,6 +47,11 @@ _CORRELATED, _HIDDEN = 0.9, 0.7
 _ONE_SIDED = 0.1
 _TELLS = 0.1  # part of a change of a parameter that an observation shows, from which it tells something of it
 _VALUES = (1e-3, 1e6)
+_TAKEN = (
+    "launch.", KERNEL_ENDS, EPILOGUE, "sync.", "efficiency.", "window.", READ_ENDS, "reduce.", "nccl.",
+)  # fmt: skip
+"""Beginnings of names of the parameters that predictions on links take."""
+
 _Floats = npt.NDArray[Any]
 
 _TOUCHES: Mapping[str, Callable[[Probe], bool]] = {
@@ -129,14 +134,14 @@ class _Problem:
 
     def _candidates(self) -> list[str]:
         shared = self.fabric is Fabric.SHARED_GPU
-        words = ("shared_gpu.",) if shared else ("launch.", "sync.", "efficiency.", "window.", "read.")
+        words = ("shared_gpu.",) if shared else ("launch.", KERNEL_ENDS, "sync.", "efficiency.", "window.", READ_ENDS)
         single = [name for name in self._single(*words) if not name.startswith("shared_gpu.nccl")]
         return [*single, *(name for name, members in self.groups.items() if members[0] in self.start.known)]
 
     def unseen(self) -> list[Fitted]:
         """What predictions take on such a machine and no observation moves."""
         shared = self.fabric is Fabric.SHARED_GPU
-        words = ("shared_gpu.",) if shared else ("launch.", "sync.", "efficiency.", "window.", "reduce.", "nccl.")
+        words = ("shared_gpu.",) if shared else _TAKEN
         kinds = {word for x in self.topology.links for word in (str(x.kind), f"{x.kind}{x.generation}")}
         names = [name for name in self._single(*words) if name not in self.names and (self.early or EARLY not in name)]
         return [self._unfitted(name) for name in names if _of_these(name, kinds, self.ranks)]
@@ -280,8 +285,9 @@ def _central(function: Callable[[_Floats], _Floats], x: _Floats) -> _Floats:
 def _of_these(name: str, kinds: Collection[str], ranks: int) -> bool:
     """Whether a prior counts on a machine with these kinds of links, some with their generation behind them."""
     last = name.rpartition(".")[2]
-    if name.startswith("shared_gpu.launch."):
-        return name in {launch_name(ranks), early_name(launch_name(ranks))}
+    if name.startswith(("shared_gpu.launch.", f"shared_gpu.{KERNEL_ENDS}.")):
+        launch = launch_name(ranks)
+        return name in {launch, early_name(launch), ends_name(launch)}
     if name.startswith("efficiency.") and last[-1:].isdigit():
         return False  # of one class of links: the one without says as much
     if "nvlink" in last:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from collbench.contention.predict import EARLY, NCCL_PROTOCOLS, STARTS, Prediction
+from collbench.contention.launches import EARLY, STARTS
+from collbench.contention.predict import NCCL_PROTOCOLS, Prediction
 from collbench.contention.regimes import REGIMES, Finding, Regime, State
 from collbench.contention.traffic import Move, Schedule
 from collbench.units import format_us

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from collbench.contention.launches import KERNEL_ENDS, READ_ENDS, early_name, ends_name, launch_name
 from collbench.contention.parameters import Parameter, Parameters
-from collbench.contention.predict import early_name, launch_name
 from collbench.contention.traffic import Flow, Move, Phase
 from collbench.contention.wires import Wires
 from collbench.results.probes import Probe
@@ -16,7 +16,6 @@ from collbench.results.records import Fabric
 from collbench.topology.graph import Link, LinkKind, Topology, TopologyError
 
 __all__ = [
-    "READ_ENDS",
     "Bench",
     "Observation",
     "link_groups",
@@ -25,13 +24,10 @@ __all__ = [
     "starting_point",
 ]
 
-READ_ENDS = "read.ends"
-"""What a dependent read costs beside its wires; only calibration needs it."""
-
-_READ_ENDS = Parameter(0.30, 0.5, "prior: published read round trips, 0.72 us over two hops of 0.105 us each way")
 _LEAST_SD = 0.02
 _QUARTILES = 1.35  # between the quartiles of a normal distribution, in standard deviations
 _REPEATS = 7
+_OWN_READ_US = 0.15  # of an epoch, part of `kernel.ends`: dependent reads of ranks on one H200, 0.14 and 0.15 us
 _EXACT = Parameter(1.0, 0.0, "copy engines")
 
 
@@ -157,10 +153,18 @@ def _launch(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
         return lambda b: b.value("launch.graph") * b.value(early_name("launch.graph"))
     if probe.name == "launch_eager":
         return lambda b: max(b.value("launch.eager.own"), b.value("launch.graph"))
+    if probe.name == "launch_meet":
+        met = _barrier(probe, ranks)
+        return lambda b: _least(b.value("launch.graph") + b.value(KERNEL_ENDS) + met(b))
     if probe.name == "launch_alone":
         barrier = _barrier(probe, ranks)
         return lambda b: b.value("launch.start.graph") + b.value("launch.graph") + barrier(b)
     return None
+
+
+def _least(call_us: float) -> float:
+    """What a kernel of `launch_meet` takes of the least call, whose epoch it does not have to read."""
+    return max(call_us - _OWN_READ_US, call_us / 2)
 
 
 def _barrier(probe: Probe, ranks: int) -> Callable[[Bench], float]:
@@ -183,11 +187,17 @@ def _shared_gpu(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
         return lambda bench: bench.value("shared_gpu.flag")
     if probe.name in {"barrier", "barrier_fence"}:
         peers = len({rank for pair in probe.flows for rank in pair} or range(ranks)) - 1
-        fence = "shared_gpu.fence" if probe.name == "barrier_fence" else ""
-        return lambda b: (
-            b.value("shared_gpu.flag") + b.value("shared_gpu.per_peer") * peers + (b.value(fence) if fence else 0.0)
-        )
+        return _shared_barrier(peers, "shared_gpu.fence" if probe.name == "barrier_fence" else "")
+    if probe.name == "launch_meet":
+        launch, met = launch_name(ranks), _shared_barrier(ranks - 1)
+        return lambda b: _least(b.value(launch) + b.value(ends_name(launch)) + met(b))
     return None  # of bandwidths too: what the probes move stays in the GPU's L2 cache, and kernels were 4 times slower
+
+
+def _shared_barrier(peers: int, fence: str = "") -> Callable[[Bench], float]:
+    return lambda b: (
+        b.value("shared_gpu.flag") + b.value("shared_gpu.per_peer") * peers + (b.value(fence) if fence else 0.0)
+    )
 
 
 def link_groups(topology: Topology) -> dict[str, list[Link]]:
@@ -207,7 +217,7 @@ def _group_of(topology: Topology, link: Link) -> str:
 
 def starting_point(topology: Topology, fabric: Fabric, known: Parameters) -> Parameters:
     """Parameters with one of each group of links for its capacity and latency, and those that only probes need."""
-    added: dict[str, Parameter] = {READ_ENDS: _READ_ENDS}
+    added: dict[str, Parameter] = {}
     if fabric is Fabric.SHARED_GPU:
         return known
     for links in link_groups(topology).values():

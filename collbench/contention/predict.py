@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
+from collbench.contention.launches import READ_ENDS, STARTS, launch_name, use_ends, use_launches
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.prediction import TERMS, Bottleneck, Part, Prediction, Terms
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
@@ -16,8 +17,7 @@ from collbench.results.records import Mode
 from collbench.topology.graph import LinkKind, Topology
 
 __all__ = [
-    "EARLY", "NCCL_PROTOCOLS", "SELF_ANNOUNCING", "STARTS", "TERMS", "Bottleneck", "Model", "Prediction", "early_name",
-    "launch_name", "predict", "shared_gpu",
+    "NCCL_PROTOCOLS", "SELF_ANNOUNCING", "TERMS", "Bottleneck", "Model", "Prediction", "predict", "shared_gpu",
 ]  # fmt: skip
 
 SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes", "sentinel"})
@@ -26,27 +26,8 @@ SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes", "
 NCCL_PROTOCOLS = frozenset({"LL", "LL128", "Simple", "SymmetricLL", "Symmetric"})
 """Protocols whose synchronisation is part of NCCL's base and hop; the last two are of kernels on symmetric memory."""
 
-STARTS = ("launch.start.graph", "launch.start.eager")
-"""Parameters of what a call alone takes beyond one of a chain, captured and eager."""
-
-
-EARLY = ".early"
-"""Part of the names of the parameters that say what of a launch is left where it overlaps the call before it."""
-
-
-def early_name(launch: str) -> str:
-    """Of a launch, that of the part of it that is left: `shared_gpu.launch.early.8` for `shared_gpu.launch.8`."""
-    return f"launch{EARLY}" if launch == "launch.graph" else launch.replace(".launch", f".launch{EARLY}")
-
-
-def _use_launches(found: Terms, known: Parameters, name: str, schedule: Schedule, *, chained: bool = True) -> None:
-    """Launches of a captured graph; in a chain what is left of them where they overlap the call before."""
-    launch = known[name]
-    if chained and schedule.early:
-        name, left = early_name(name), known[early_name(name)]
-        source = left.provenance if left.is_prior else launch.provenance
-        launch = Parameter(launch.value * left.value, math.hypot(launch.sd, left.sd), source)
-    found.use("launch", launch.value * schedule.launches, name, launch)
+SIGNAL_PADS = "signal pads"
+"""Flags of torch's symmetric memory: set by compare-and-swap at the peer, whose answer a rank waits for."""
 
 
 class Model:
@@ -101,7 +82,8 @@ class Model:
             found.use("launch", host_us, name, eager)
             self._start(found, STARTS[1] if schedule.launcher else "")
             return
-        _use_launches(found, self.parameters, "launch.graph", schedule, chained=chained)
+        use_launches(found, self.parameters, "launch.graph", schedule, chained=chained)
+        use_ends(found, self.parameters, "launch.graph", schedule)
         if mode is Mode.GRAPH:
             self._start(found, "" if chained else STARTS[0])
             return
@@ -145,6 +127,9 @@ class Model:
             return 0.0
         pipelined = phase.steps > 1
         found.fly("path", cost.mean.times(phase.steps) if pipelined else cost.farthest)
+        if phase.flows[0].move is Move.PULL and schedule.protocol not in NCCL_PROTOCOLS:
+            ends = self.parameters[READ_ENDS]
+            found.use("path", ends.value * phase.steps, READ_ENDS, ends)
         before = Stage()
         for term, stage in zip(("port", "queueing", "efficiency", "window"), cost.stages, strict=True):
             us = (stage.us - before.us) * largest
@@ -182,9 +167,15 @@ class Model:
         found.use("sync", flag.value * times, "sync.flag", flag)
         peers = 1 if phase.steps > 1 else cost.peers
         found.use("sync", per_peer.value * times * peers, "sync.per_peer", per_peer)
-        if schedule.protocol not in SELF_ANNOUNCING:
-            found.use("sync", fence.value * times, "sync.fence", fence)
-            found.fly("sync", (cost.mean if phase.steps > 1 else cost.flag).times(times))
+        if schedule.protocol in SELF_ANNOUNCING:
+            return
+        flight = (cost.mean if phase.steps > 1 else cost.flag).times(times)
+        found.use("sync", fence.value * _fences(schedule, phase), "sync.fence", fence)
+        found.fly("sync", flight)
+        if schedule.protocol == SIGNAL_PADS:
+            ends = known[READ_ENDS]
+            found.fly("sync", flight)
+            found.use("sync", ends.value * times, READ_ENDS, ends)
 
     def _hop(self, schedule: Schedule, phase: Phase, cost: Cost) -> str:
         word = "tree" if phase.label in {"chain", "tree"} else "ring"
@@ -217,9 +208,14 @@ def predict(
     return Model(topology, parameters, ranks).predict(schedule, mode, chained=chained)
 
 
-def _shared_sync(found: Terms, known: Parameters, protocol: str, phase: Phase) -> None:
+def _fences(schedule: Schedule, phase: Phase) -> int:
+    """Synchronisations of a phase before which a rank waits for its own writes."""
+    return 0 if schedule.protocol in SELF_ANNOUNCING else phase.syncs if phase.fences is None else phase.fences
+
+
+def _shared_sync(found: Terms, known: Parameters, schedule: Schedule, phase: Phase) -> None:
     """Synchronisations through one GPU's memory; some protocols have parameters of their own."""
-    word = "announced" if protocol in SELF_ANNOUNCING else protocol
+    word = "announced" if schedule.protocol in SELF_ANNOUNCING else schedule.protocol
 
     def own(name: str) -> tuple[str, Parameter]:
         names = [f"shared_gpu.{name}.{word}", f"shared_gpu.{name}"]
@@ -229,8 +225,9 @@ def _shared_sync(found: Terms, known: Parameters, protocol: str, phase: Phase) -
     peers = 1 if phase.steps > 1 else most_partners((flow.src, flow.dst) for flow in phase.flows)
     found.use("sync", flag[1].value * phase.syncs, *flag)
     found.use("sync", per_peer[1].value * phase.syncs * peers, *per_peer)
-    if protocol not in SELF_ANNOUNCING:
-        found.use("sync", fence[1].value * phase.syncs, *fence)
+    fences = _fences(schedule, phase)
+    if fences:
+        found.use("sync", fence[1].value * fences, *fence)
 
 
 def _most_sent(flows: Iterable[Flow]) -> float:
@@ -239,11 +236,6 @@ def _most_sent(flows: Iterable[Flow]) -> float:
     for flow in flows:
         sent[flow.src] += math.ceil(flow.bytes)
     return max(sent.values(), default=0)
-
-
-def launch_name(ranks: int) -> str:
-    """Of the launch cost that the model takes for so many ranks on one GPU."""
-    return f"shared_gpu.launch.{8 if ranks > 4 else 4 if ranks > 2 else 2}"  # noqa: PLR2004 - as measured
 
 
 def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = None) -> Prediction | None:
@@ -261,7 +253,9 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
         us = cost / parameter.value / 1e3 if "gbps" in name else cost * parameter.value
         found.use(term, us, name, parameter)
 
-    _use_launches(found, known, launch_name(ranks), schedule)
+    use_launches(found, known, launch_name(ranks), schedule)
+    if not nccl:  # its hops there were measured with them
+        use_ends(found, known, launch_name(ranks), schedule)
     for phase in (phase for phase in schedule.phases if phase.flows):
         word = "tree" if phase.label in {"chain", "tree"} else "ring"
         hop = f"shared_gpu.nccl.hop.{word}.{schedule.protocol}"
@@ -270,7 +264,7 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
         if nccl:
             use("protocol", hop, phase.steps)
         else:
-            _shared_sync(found, known, schedule.protocol, phase)
+            _shared_sync(found, known, schedule, phase)
     if nccl:
         use("protocol", f"nccl.base.{schedule.protocol}", 1)
         every = [flow for phase in schedule.phases for flow in phase.flows]

@@ -50,13 +50,15 @@ class Phase:
     """Flows that run together, behind `syncs` synchronisations (each one flag flight between the ranks involved).
 
     `steps` > 1 says that the flows are pipelined over that many dependent hops: bytes are charged once, latency per
-    step.
+    step. `fences` says before how many of the synchronisations a rank waits for its own writes; None: before each,
+    unless data announce themselves.
     """
 
     flows: tuple[Flow, ...]
     syncs: int = 0
     steps: int = 1
     label: str = ""
+    fences: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class Schedule:
     `reduce_bytes` is what the slowest rank reads while it sums; `wire_factor` the bytes on the wire per payload byte
     (LL 2, LL128 128/120, else 1: docs/design.md section 6); `launches` the kernel launches per call. `launcher` says
     whose host code launches eagerly: `own`, `torch`, `library`; empty where nobody knows how, nor how calls were timed.
-    `early`: in a chain its launch overlaps the call before it (programmatic dependent launch).
+    `early`: in a chain its launch overlaps the call before it (programmatic dependent launch). `epilogue`: its kernel
+    adds a residual and normalises rows besides.
     """
 
     phases: tuple[Phase, ...]
@@ -76,29 +79,45 @@ class Schedule:
     protocol: str = ""
     launcher: str = ""
     early: bool = False
+    epilogue: bool = False
 
 
-def one_stage(call: Call, move: Move, *, syncs: int = 1, wire_factor: float = 1.0, protocol: str = "") -> Schedule:
+def one_stage(
+    call: Call,
+    move: Move,
+    *,
+    syncs: int = 1,
+    fences: int | None = None,
+    wire_factor: float = 1.0,
+    protocol: str = "",
+) -> Schedule:
     """Every rank gets every other rank's whole message and sums by itself: (n-1) S into and out of each port.
 
     `syncs` counts flag flights: 1 for a push whose flag follows the data or for a pull behind a start barrier, 2 for a
-    pull that has an end barrier too.
+    pull that has an end barrier too. `fences`: see `Phase`.
     """
-    phase = Phase(_all_pairs(call.world_size, call.bytes, move), syncs, label="exchange")
+    phase = Phase(_all_pairs(call.world_size, call.bytes, move), syncs, label="exchange", fences=fences)
     return Schedule((phase,), float(call.bytes * call.world_size), wire_factor, protocol=protocol)
 
 
 def two_stage(
-    call: Call, move: Move, gather: Move | None = None, *, wire_factor: float = 1.0, protocol: str = ""
+    call: Call,
+    move: Move,
+    gather: Move | None = None,
+    *,
+    fences: tuple[int | None, int | None] = (None, None),
+    wire_factor: float = 1.0,
+    protocol: str = "",
 ) -> Schedule:
     """Reduce-scatter, then all-gather, each between all pairs at once: 2 (n-1)/n S through each port.
 
-    `move` is how the first stage moves bytes, `gather` how the second does (the same if left out).
+    `move` is how the first stage moves bytes, `gather` how the second does (the same if left out). `fences` are those
+    of both stages: see `Phase`.
     """
     share = call.bytes / call.world_size
     phases = (
-        Phase(_all_pairs(call.world_size, share, move), 1, label="reduce-scatter"),
-        Phase(_all_pairs(call.world_size, share, gather or move), 1, label="all-gather"),
+        Phase(_all_pairs(call.world_size, share, move), 1, label="reduce-scatter", fences=fences[0]),
+        Phase(_all_pairs(call.world_size, share, gather or move), 1, label="all-gather", fences=fences[1]),
     )
     return Schedule(phases, float(call.bytes), wire_factor, protocol=protocol)
 

@@ -14,7 +14,6 @@ __all__ = ["Launches"]
 _REPEATS, _WARP = 7, 32
 _SHORT, _LONG = 20, 220  # kernels of the two captured chains
 _EAGER = 122  # launches of an eager chain: as many as a sweep's has
-_READS = 24  # dependent reads of own memory, 2 to 4 us: longer than a launch, which can hide behind them
 _LEAST_US = 0.01  # differences of slopes tell no less: events count in half a microsecond
 
 
@@ -25,43 +24,61 @@ class Launches:
         self._bench, self._torch, self._ranks = bench, torch, ranks
 
     def us(self, kind: str) -> list[float]:
-        """Microseconds in each repeat of `launch`, `launch_eager`, `launch_alone` or `launch_early`.
+        """Microseconds in each repeat of `launch`, `launch_meet`, `launch_early`, `launch_eager` or `launch_alone`.
 
         Raises:
             TimeoutError: a rank gave up waiting.
             NotImplementedError: kernels cannot start early on this GPU.
         """
         probes = {
-            "launch": self._chained, "launch_eager": self._eager, "launch_alone": self._alone,
-            "launch_early": self._early,
+            "launch": self._chained, "launch_meet": self._meeting, "launch_early": self._early,
+            "launch_eager": self._eager, "launch_alone": self._alone,
         }  # fmt: skip
         return probes[kind]()
 
     def _chained(self) -> list[float]:
         """Slope of the time of captured chains of empty kernels over their length."""
-        return self._slope(self._bench.record(Op.EMPTY))
-
-    def _early(self) -> list[float]:
-        """What a kernel of a captured chain still pays of its launch where it starts early.
-
-        Not the slope of empty kernels: one that ends at once leaves nothing to hide the next one's launch behind, and
-        that slope is how fast kernels can follow each other. So kernels here read for a while, and what starting early
-        saves them is taken from the launch.
-        """
-        if not self._bench.starts_early:
-            raise NotImplementedError("programmatic dependent launch needs compute capability 9.0")
-        reads = self._bench.record(Op.READ_CHAIN, peer=self._ranks.rank, rounds=_READS)
-        slopes = (self._chained(), self._slope(reads), self._slope(reads, pdl=True))
-        return [max(_LEAST_US, launch - (plain - early)) for launch, plain, early in zip(*slopes, strict=True)]
-
-    def _slope(self, records: Any, *, pdl: bool = False) -> list[float]:  # noqa: ANN401 - a ctypes array
-        """Microseconds by which one more launch of a record makes a captured chain longer."""
-        graphs = [self._captured(records, count, pdl=pdl) for count in (_SHORT, _LONG)]
+        graphs = [self._empty(count) for count in (_SHORT, _LONG)]
         self._ranks.barrier()
         short, long = ([self._replay_us(graph) for _ in range(_REPEATS + 2)][2:] for graph in graphs)
         for graph in graphs:
             graph.reset()
         return [(b - a) / (_LONG - _SHORT) for a, b in zip(short, long, strict=True)]
+
+    def _early(self) -> list[float]:
+        """What a kernel of a captured chain still pays of its launch where it starts early.
+
+        Not the slope of empty kernels: one that ends at once leaves nothing to hide the next one's launch behind, and
+        that slope is how fast kernels can follow each other. So kernels here meet those of the other ranks, as those of
+        collectives do, and what starting early saves them is taken from the launch.
+        """
+        if not self._bench.starts_early:
+            raise NotImplementedError("programmatic dependent launch needs compute capability 9.0")
+        slopes = (self._chained(), self._meeting(), self._meeting(pdl=True))
+        return [max(_LEAST_US, launch - (plain - early)) for launch, plain, early in zip(*slopes, strict=True)]
+
+    def _meeting(self, *, pdl: bool = False) -> list[float]:
+        """Slope of the time of captured chains of kernels at each of which all ranks meet: the least of collectives.
+
+        Each has an epoch above that of the one before it.
+        """
+        lower, met = (self._barrier() for _ in range(2))
+        spans = [self._chain_of_meetings(count, lower, met, pdl=pdl) for count in (_SHORT, _LONG)]
+        return [(b - a) / (_LONG - _SHORT) for a, b in zip(*spans, strict=True)]
+
+    def _chain_of_meetings(self, count: int, lower: Any, met: Any, *, pdl: bool) -> list[float]:  # noqa: ANN401 - records
+        first = self._barrier()
+        chain = [self._barrier(epoch=int(first[0].epoch) + number) for number in range(count)]
+        return self._behind_a_meeting(self._capture(chain, pdl=pdl), lower, met, "a chain of barriers")
+
+    def _barrier(self, **fields: int) -> Any:  # noqa: ANN401 - a ctypes array of one record
+        """Record of a barrier of all ranks; with an `epoch` it takes none of its own."""
+        everybody = (1 << self._ranks.world_size) - 1
+        if "epoch" in fields:
+            record = self._bench.record(Op.EMPTY, **fields, mask=everybody, rounds=1)
+            record[0].op = int(Op.BARRIER)
+            return record
+        return self._bench.record(Op.BARRIER, mask=everybody, rounds=1)
 
     def _eager(self) -> list[float]:
         """Time per launch of an empty kernel in a chain of them, launched as our runners do: the host's.
@@ -80,15 +97,18 @@ class Launches:
         return [span * 1e6 / _EAGER for span in spans[2:]]
 
     def _alone(self) -> list[float]:
-        """A captured barrier of all ranks by itself, timed as a sweep times a captured call.
+        """A captured barrier of all ranks by itself, timed as a sweep times a captured call."""
+        lower, met, alone = (self._barrier() for _ in range(3))
+        return self._behind_a_meeting(self._captured(alone), lower, met, "a captured barrier alone")
 
-        It stands behind a chain that keeps the device busy until the host has enqueued it, and a barrier at which the
+    def _behind_a_meeting(self, graph: Any, lower: Any, met: Any, what: str) -> list[float]:  # noqa: ANN401 - a graph, records
+        """Microseconds of replays of a graph of barriers, which is let go of.
+
+        Each stands behind a chain that keeps the device busy until the host has enqueued it, and a barrier at which the
         ranks meet. A graph's first replay takes longer, so one graph is replayed; for its flags to count again each
         time, a barrier with a lower epoch writes over them, while no rank waits for them.
         """
-        bench, everybody = self._bench, (1 << self._ranks.world_size) - 1
-        lower, met, alone = (bench.record(Op.BARRIER, mask=everybody, rounds=1) for _ in range(3))
-        busy, graph, spans = self._empty(_LONG), self._captured(alone), list[float]()
+        bench, busy, spans = self._bench, self._empty(_LONG), list[float]()
         for _ in range(_REPEATS + 2):
             self._ranks.barrier()
             bench.clear()
@@ -96,8 +116,8 @@ class Launches:
             self._ranks.barrier()
             busy.replay()
             bench.launch(met, 1, _WARP)
-            spans.append(bench.span_s(self._torch, graph.replay, "a captured barrier alone") * 1e6)
-            bench.result("a captured barrier alone")
+            spans.append(bench.span_s(self._torch, graph.replay, what) * 1e6)
+            bench.result(what)
         busy.reset()
         graph.reset()
         return spans[2:]
@@ -105,10 +125,13 @@ class Launches:
     def _empty(self, count: int) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
         return self._captured(self._bench.record(Op.EMPTY), count)
 
-    def _captured(self, records: Any, count: int = 1, *, pdl: bool = False) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+    def _captured(self, records: Any, count: int = 1) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
+        return self._capture([records] * count)
+
+    def _capture(self, chain: list[Any], *, pdl: bool = False) -> Any:  # noqa: ANN401 - a torch.cuda.CUDAGraph
         graph = self._torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="thread_local")
-        for _ in range(count):
+        for records in chain:
             self._bench.launch(records, 1, _WARP, pdl=pdl)
         graph.capture_end()
         return graph

@@ -25,9 +25,9 @@ _Flows = tuple[tuple[int, int], ...]
 class Task:
     """One microbenchmark: data flow along `flows`.
 
-    `kind` is `launch`, `barrier`, `barrier_fence`, `launch_eager`, `launch_alone`, `launch_early`, `flag`,
-    `read_chain`, `bandwidth`, `litmus_message` or `litmus_torn`; `mechanism` of a bandwidth is `load`, `store` or
-    `copy`. A barrier without flows is of all ranks.
+    `kind` is `launch`, `barrier`, `barrier_fence`, `launch_eager`, `launch_alone`, `launch_meet`, `launch_early`,
+    `flag`, `read_chain`, `bandwidth`, `litmus_message` or `litmus_torn`; `mechanism` of a bandwidth is `load`, `store`
+    or `copy`. A barrier without flows is of all ranks.
     """
 
     kind: str
@@ -77,7 +77,7 @@ def plan_probes(
         kinds = ("litmus_message", "litmus_torn")
         return [Task(kind, (pair,), pattern="pair", unit="violations") for kind in kinds for pair in pairs]
     some = list(_representatives(pairs, topology)) if short and device == "cuda" else pairs
-    gpu = ("launch", "barrier", "barrier_fence", "launch_eager", "launch_alone", "launch_early")
+    gpu = ("launch", "barrier", "barrier_fence", "launch_eager", "launch_alone", "launch_meet", "launch_early")
     tasks = [Task(kind) for kind in (gpu if device == "cuda" else ("barrier",))]
     tasks += _smaller_barriers(ranks, topology)
     tasks += [Task("flag", ((a, b),), pattern="pair") for a, b in some if a < b]

@@ -223,6 +223,21 @@ def test_a_forecast_knows_which_gpus_start_ours_early() -> None:
     assert theirs[0] == theirs[1]
 
 
+def test_kernels_that_evidence_counts_are_launches_of_a_call() -> None:
+    """SGLang's pulls copy first, FlashInfer's copy ring launches dozens; fewer than the model knows change nothing."""
+    run = run_of(cell("sglang_forced_one_shot_pull"))
+    name = run.cells[0].cell_id
+
+    def launches(kernel: str) -> float:
+        found = predictor(run, None, {(name, 0): {"kernel": kernel}})(run.cells[0])
+        assert found is not None
+        return found.parts["kernel.ends"].us / priors()["kernel.ends"].value
+
+    assert launches("") == pytest.approx(1)
+    assert launches("a<<<1, 64>>>, 40 registers") == pytest.approx(1)
+    assert launches("copy<<<1, 128>>>; a<<<9, 128>>>; copy<<<1, 128>>>") == pytest.approx(3)
+
+
 def test_a_run_without_peer_access_is_predicted_through_host_memory() -> None:
     """Neighbours below one switch load its uplink then, so that more is waited for."""
     near, large = run_of(cell("nccl_ring_ll", size=1 << 20)), Machine(topology(), Fabric.PCIE, 8, facts={"p2p": "ns"})

@@ -26,6 +26,7 @@ TRUTH = {
     "sync.flag": 0.24, "sync.per_peer": 0.06, "read.ends": 0.22,
     "efficiency.store": 0.74, "efficiency.load": 0.90,
     "capacity of port": 53.0, "capacity of uplink": 48.0, "latency of port": 0.24, "latency of uplink": 0.19,
+    "kernel.ends": 0.8,
 }  # fmt: skip
 PAIRS = [(a, b) for a in range(4) for b in range(4) if a != b]
 
@@ -95,6 +96,7 @@ def hardware(truth: Mapping[str, float] = TRUTH) -> list[Probe]:
         for pattern, flows in patterns.items():
             value = packets_gbps(topology, flows, factor, truth, loads=word == "load")
             found.append(Probe(f"bandwidth.{word}", pattern, -1, -1, tuple(flows), 1 << 20, value, "GB/s"))
+    found.append(Probe("launch_meet", value=truth["launch.graph"] + truth["kernel.ends"] - 0.15 + barrier))
     return found
 
 
@@ -135,6 +137,8 @@ def test_truth_is_found_where_probes_tell_it(found: Calibration) -> None:
     for name in (*wanted, "efficiency.store"):
         assert got[name].identified, name
         assert got[name].value == pytest.approx(TRUTH[name], rel=0.05), name
+    assert got["kernel.ends"].value == pytest.approx(TRUTH["kernel.ends"], rel=0.1), "a difference of three probes"
+    assert got["kernel.ends"].sd < 0.7 * got["kernel.ends"].prior_sd
     assert not found.misfit
     parameter = found.parameters["launch.graph"]
     assert not parameter.is_prior
@@ -300,9 +304,9 @@ def drawn_truth(seed: int) -> dict[str, float]:
     """A machine out of the priors: what intervals that rest on priors promise to cover."""
     draw = np.random.default_rng(1000 + seed)
     known = {name: priors().get(name) for name in TRUTH}
-    classes = {"capacity of port": (54.0, 0.05), "capacity of uplink": (51.0, 0.03), "read.ends": (0.3, 0.5)}
+    classes = {"capacity of port": (54.0, 0.05), "capacity of uplink": (51.0, 0.03)}
     classes |= {"latency of port": (0.15, 0.3), "latency of uplink": (0.15, 0.3)}
-    found = {}
+    found: dict[str, float] = {}
     for name, prior in known.items():
         value, sd = (prior.value, prior.sd) if prior else classes[name]
         found[name] = value * math.exp(sd * float(np.clip(draw.standard_normal(), -2, 2)))
@@ -345,7 +349,8 @@ SCHEDULES: dict[str, Callable[[Call], Schedule]] = {
 
 def true_us(schedule: Schedule, truth: Mapping[str, float]) -> float:
     """Time on the packet simulator: phases after each other, each a flag, its path, and its packets."""
-    topology, total = box(), truth["launch.graph"] + schedule.reduce_bytes / priors()["reduce.gbps"].value / 1e3
+    total = truth["launch.graph"] + truth["kernel.ends"]
+    topology, total = box(), total + schedule.reduce_bytes / priors()["reduce.gbps"].value / 1e3
     for phase in schedule.phases:
         flows = [(flow.src, flow.dst) for flow in phase.flows]
         peers = max(len({d for s, d in flows if s == rank} | {s for s, d in flows if d == rank}) for rank in range(4))

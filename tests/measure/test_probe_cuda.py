@@ -178,10 +178,9 @@ def test_launches_by_the_host_are_counted_over_a_chain(device: Device) -> None:
 def test_an_early_start_is_what_is_left_of_a_launch_behind_a_kernel_that_takes_time(device: Device) -> None:
     """1.6 of 2 us are saved, however long the kernels take; nothing below what events can tell."""
     assert ask(Task("launch_early"))["answer"]["us"] == [pytest.approx(0.4)] * 7
-    reads = [(args, early) for args, early in zip(device.launched, device.early, strict=True) if args.op != Op.EMPTY]
-    assert {args.op for args, _ in reads} == {Op.READ_CHAIN}
-    assert {args.peer for args, _ in reads} == {0}, "a rank's own memory: no wires"
-    assert [early for _, early in reads].count(True) == len(reads) / 2 == 240
+    met = [args for args, early in zip(device.launched, device.early, strict=True) if early]
+    assert len(met) == 240
+    assert {(args.op, args.mask, args.rounds) for args in met} == {(Op.BARRIER, 0b1111, 1)}
     device.capability = (8, 9)
     told = ask(Task("launch_early"))
     assert (told["failed"], told["reason"]) == (
@@ -190,6 +189,23 @@ def test_an_early_start_is_what_is_left_of_a_launch_behind_a_kernel_that_takes_t
     device.early.clear()
     assert ask(Task("launch_eager"))["answer"]["us"] == [pytest.approx(1000 / 122)] * 7
     assert not any(device.early)
+
+
+def test_kernels_of_a_chain_meet_at_rising_epochs(device: Device) -> None:
+    """Each above all that were before it, behind flags that a lower barrier took back; the same on all ranks."""
+    assert ask(Task("launch_meet"))["answer"]["us"] == [pytest.approx(2.0)] * 7
+    epochs = [args.epoch for args in device.launched if args.op == Op.BARRIER]
+    assert len(epochs) == 20 + 220 + 2 * 9 * 2
+    short, long = epochs[:20], epochs[20 + 18 : 20 + 18 + 220]
+    for chain in (short, long):
+        assert chain == [*range(chain[0], chain[0] + len(chain))]
+    lower, met = epochs[20:22]
+    assert epochs[20:38] == [lower, met] * 9
+    assert lower < met < short[0]
+    assert short[-1] < long[0]
+    device.launched.clear()
+    ask(Task("launch_meet"), rank=3)
+    assert [args.epoch for args in device.launched if args.op == Op.BARRIER] == epochs
 
 
 def test_a_captured_barrier_alone_is_timed_behind_one_at_which_ranks_meet(device: Device) -> None:

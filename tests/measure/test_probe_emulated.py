@@ -122,7 +122,8 @@ def test_eight_ranks_measure_everything(gpu: Emulated, tmp_path: Path, capsys: p
     assert (code, bad) == (0, []), said
     assert len(data["rows"]) == len(plan_probes(8, ONE, "cuda"))
     assert all(row["value"] > 0 for row in data["rows"] if row["status"] == "ok")
-    names = {"launch", "launch_eager", "launch_alone", "launch_early", "barrier", "barrier_fence", "flag", "read_chain"}
+    launches = {"launch", "launch_eager", "launch_alone", "launch_meet", "launch_early"}
+    names = {*launches, "barrier", "barrier_fence", "flag", "read_chain"}
     assert names < {row["name"] for row in data["rows"]}
     assert (data["fabric"], read_probes(tmp_path / "run")[1]) == ("shared-gpu", [])
     states = {row["regime"]: row["state"] for row in data["regimes"]}

@@ -156,7 +156,7 @@ def test_the_first_that_hangs_is_the_last(tmp_path: Path, monkeypatch: pytest.Mo
     said: list[str] = []
     take_probes(tmp_path, Machine(topology(), Fabric.SHARED_GPU, 8, share_gpu=True), 9.0, said.append)
     assert [probe.status for probe in read_probes(tmp_path)[0]] == [Status.OK, status]
-    assert said[0] == f"probes: 1 of 38, then barrier {status}: rank 3 waited 2 s for rank 4"
+    assert said[0] == f"probes: 1 of 39, then barrier {status}: rank 3 waited 2 s for rank 4"
 
 
 def test_what_cannot_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_what_cannot_start_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     fake(monkeypatch, lambda _: iter(()), InvalidError("nvidia-cuda-mps-control: no answer"))
     said: list[str] = []
     take_probes(tmp_path, gpus(), 9.0, said.append)
-    assert said == ["probes: 0 of 38: nvidia-cuda-mps-control: no answer"]
+    assert said == ["probes: 0 of 39: nvidia-cuda-mps-control: no answer"]
 
 
 def sweep(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -206,7 +206,7 @@ def test_same_traffic_is_one_curve_under_the_shortest_name() -> None:
     made = cast(Forecast(topology("two-flat-gen5-switches")), [1024, 14336], Diagnosis("not asked"))
 
     groups = [{name, *others} for name, others in made.alike.items()]
-    pair = {"symm_one_shot", "vllm_one_stage"}
+    pair = {"sglang_classic_one_stage", "vllm_one_stage"}
     drawn = {one.name for one in made.every.series}
 
     assert any(pair <= group for group in groups)

@@ -1,7 +1,7 @@
 """What to measure, in which order, how many calls and iterations, and about how long it takes."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,7 +13,10 @@ from collbench.errors import UsageError
 from collbench.results.records import DTYPE_BYTES, Call, Cell, Collective, Fabric, Mode
 from collbench.topology.machine import Machine
 
-__all__ = ["CHAINED", "Options", "Plan", "make_plan", "seconds_per_cell", "sizes"]
+__all__ = ["CHAINED", "Key", "Options", "Plan", "key_of", "make_plan", "seconds_per_cell", "sizes"]
+
+Key = tuple[str, str]
+"""Name and variant of an algorithm."""
 
 _Item = TypeVar("_Item")
 
@@ -77,20 +80,30 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Cells in the order of measuring, grouped by algorithm, and the time that they are expected to take."""
+    """Cells in the order of measuring, grouped by algorithm, and the time that they are expected to take.
+
+    `launch_s` has the seconds of a launch of each algorithm that can run, once its libraries are imported; what is not
+    in it is taken for free until it was launched.
+    """
 
     algorithms: tuple[Algorithm, ...]
     cells: tuple[Cell, ...]
     seconds: float
     slots: dict[tuple[str, Call], int] = field(default_factory=dict)
+    launch_s: Mapping[Key, float] = field(default_factory=dict)
 
     def cells_of(self, algorithm: Algorithm) -> list[Cell]:
         """This algorithm's cells."""
-        return [c for c in self.cells if (c.algorithm, c.variant) == (algorithm.name, algorithm.variant)]
+        return [c for c in self.cells if key_of(c) == key_of(algorithm)]
 
     def slots_of(self, cell: Cell) -> int:
         """Slots that the runner of this cell's call needs: the most calls of any cell with the same call."""
         return self.slots[cell.algorithm, cell.call]
+
+
+def key_of(one: Algorithm | Cell) -> Key:
+    """The algorithm's, or that of a cell's algorithm."""
+    return (one.name if isinstance(one, Algorithm) else one.algorithm), one.variant
 
 
 def sizes(first: int, last: int, factor: int) -> list[int]:
@@ -142,7 +155,11 @@ def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm
     for cell in cells:
         key = (cell.algorithm, cell.call)
         slots[key] = max(slots.get(key, 1), cell.calls)
-    return Plan(tuple(algorithms), cells, _seconds(options, machine, algorithms, cells), slots)
+    launch_s = _launch_seconds(options, machine, algorithms, cells)
+    once = _LIBRARY_START_S * len({a.foreign for a in algorithms if key_of(a) in launch_s and _is_preloaded(a)})
+    total = options.launches * sum(launch_s.values()) + once
+    seconds = total if options.budget_s is None else min(total, options.budget_s)
+    return Plan(tuple(algorithms), cells, seconds, slots, launch_s)
 
 
 def _shuffled(items: Sequence[_Item], seed: int | None) -> list[_Item]:
@@ -206,24 +223,28 @@ def _most_calls(machine: Machine, algorithm: Algorithm, call: Call) -> int:
     return CHAINED if most >= CHAINED else 1 << max(0, int(most).bit_length() - 1)
 
 
-def _seconds(options: Options, machine: Machine, algorithms: Sequence[Algorithm], cells: Sequence[Cell]) -> float:
-    able = {(a.name, a.variant): a for a in algorithms}
-    total, started = 0.0, set()
+def _launch_seconds(
+    options: Options, machine: Machine, algorithms: Sequence[Algorithm], cells: Sequence[Cell]
+) -> dict[Key, float]:
+    """Expected seconds of a launch of each algorithm that can run: its group's start and its cells."""
+    able = {key_of(a): a for a in algorithms}
+    found: dict[Key, float] = {}
     for cell in cells:
-        algorithm = able[cell.algorithm, cell.variant]
+        key = key_of(cell)
+        algorithm = able[key]
         if algorithm.support(machine, cell.call):
-            started.add((algorithm.name, algorithm.variant))
             once = algorithm.cost_us(cell.call, machine) * cell.calls / 1e6
             timed = options.iterations * once if options.iterations else max(seconds_per_cell(len(cells)), 3 * once)
-            total += options.launches * (_CELL_OVERHEAD_S + timed + (options.warmup + 1) * once)
-    total += _start_seconds([able[key] for key in sorted(started)], options.launches)
-    return total if options.budget_s is None else min(total, options.budget_s)
+            found.setdefault(key, _start_seconds(algorithm))
+            found[key] += _CELL_OVERHEAD_S + timed + (options.warmup + 1) * once
+    return found
 
 
-def _start_seconds(started: Sequence[Algorithm], launches: int) -> float:
-    """Groups in all launches; libraries in all launches where ranks import them, once where a fork server does."""
-    groups = sum(_GROUP_START_S[algorithm.device] for algorithm in started)
-    slow = [algorithm for algorithm in started if algorithm.opening_s]
-    servers = {algorithm.foreign for algorithm in slow if algorithm.foreign.modules}
-    alone = sum(not algorithm.foreign.modules for algorithm in slow)
-    return launches * (groups + _LIBRARY_START_S * alone) + _LIBRARY_START_S * len(servers)
+def _start_seconds(algorithm: Algorithm) -> float:
+    """A group, and its library in all launches where its ranks import it; where a fork server does it is paid once."""
+    alone = algorithm.opening_s and not _is_preloaded(algorithm)
+    return _GROUP_START_S[algorithm.device] + (_LIBRARY_START_S if alone else 0.0)
+
+
+def _is_preloaded(algorithm: Algorithm) -> bool:
+    return bool(algorithm.opening_s and algorithm.foreign.modules)

@@ -79,6 +79,8 @@ class ServerPool:
         self._servers: dict[PreloadSet, ForkServer] = {}
         self._left_out: dict[PreloadSet, dict[str, str]] = {}
         self._news: list[str] = []
+        self.starting_s = 0.0
+        """Seconds that groups have waited so far for a server that was not ready."""
 
     def get(self, wanted: PreloadSet) -> ForkServer:
         """The server for this set, a fresh one if it has ended; without what turned out to be unfit."""
@@ -209,6 +211,7 @@ class Team:
             served_before, left_s = server.ready, max(0.1, end - time.monotonic())
             # a fork takes a moment: of a server that does not answer there must be time to take another
             left_s = left_s / 2 if served_before else left_s
+            began = time.monotonic()
             try:
                 self._group = WorkerGroup(server, place.local_ranks, spec, order["environment"], self._folder, left_s)
             except Unfit as unfit:
@@ -218,6 +221,8 @@ class Team:
                 # what another algorithm's workers did to the server is no fault of this one's
                 if not served_before:
                     raise
+            finally:
+                self._pool.starting_s += 0.0 if served_before else time.monotonic() - began
 
     def _meeting(self) -> dict[str, Any] | None:
         if self._store is None:

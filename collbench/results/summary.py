@@ -98,7 +98,7 @@ def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
     if ran and len(ran) < len(launches):
         # what a budget cut off takes nothing from the launches before
         status, reason = _status(run, ran)
-        return status, reason or f"{len(launches) - len(ran)} of {len(launches)} launches were not run"
+        return status, reason or _cut_off([one for one in launches if one.status is Status.NOT_RUN], len(launches))
     if not launches:
         why = "the sweep ended without a record of it" if run.finished else "the sweep was stopped before it"
         return Status.NOT_RUN, why
@@ -108,6 +108,11 @@ def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
     reason = clean(worst.reason) or "no reason was recorded"
     alike = all((one.status, one.reason) == (worst.status, worst.reason) for one in launches)
     return worst.status, reason if alike else f"launch {worst.launch}: {reason}"
+
+
+def _cut_off(cut: Sequence[Samples], launches: int) -> str:
+    why = {clean(one.reason) for one in cut}
+    return f"{len(cut)} of {launches} launches were not run" + (f": {why.pop()}" if len(why) == 1 and all(why) else "")
 
 
 def is_noisy(folds: Sequence[np.ndarray[Any, np.dtype[np.float64]]], p50: float, p99: float) -> bool:

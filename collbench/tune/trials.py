@@ -59,7 +59,9 @@ class Workplace:
 
     def plan(self, candidates: Sequence[Candidate]) -> Plan:
         """The cells of these candidates."""
-        return make_plan(self.options, self.machine, [self.variant(c) for c in candidates])
+        plan = make_plan(self.options, self.machine, [self.variant(c) for c in candidates])
+        # the search has planned what its budget holds: nothing that is asked for may seem too dear to be tried
+        return replace(plan, launch_s={})
 
     def run_record(self, run_id: str, created: str, command: tuple[str, ...], plan: Plan, launches: int) -> Run:
         """`run.json` of a folder that holds this plan's launches."""

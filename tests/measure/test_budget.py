@@ -68,6 +68,35 @@ def test_a_cell_that_does_not_end_takes_no_more_than_the_budget(tmp_path: Path) 
     }
 
 
+def test_a_slow_starter_does_not_cost_the_others_their_intervals(tmp_path: Path) -> None:
+    """It takes three seconds to open in each launch: what its launches would take is what all of the others need."""
+    words = ("--algorithms", "faulty_late,host_ring,host_tree", "-b", "64", "--calls", "1", "-n", "9", "--no-probe")
+    found = sweep(tmp_path / "run", *words, "--launches", "5", "--budget", "6.5s")
+    assert {row["algorithm"]: (row["status"], row["launches"]) for row in found} == {
+        "host_ring": ("ok", 5), "host_tree": ("ok", 5), "faulty_late": ("ok", 1),
+    }  # fmt: skip
+    (slow,) = (row for row in found if row["algorithm"] == "faulty_late")
+    assert slow["reason"].startswith("4 of 5 launches were not run: the budget of 6 s held 5 launches of 2 of 3 ")
+    assert "; this one takes 3." in slow["reason"]
+    assert "--resume RUN --budget " in slow["reason"]
+
+
+def test_a_resumed_run_finishes_what_needs_the_fewest_seconds(tmp_path: Path) -> None:
+    """Nothing is known of costs at first; the slow one is expected to be no slower than the others."""
+    run = tmp_path / "run"
+    words = ("--algorithms", "faulty_late,host_ring,host_tree", "-b", "64", "--calls", "1", "-n", "9", "--no-probe")
+    sweep(run, *words, "--launches", "5", "--budget", "4s")
+    done = subprocess.run(
+        [sys.executable, "-m", "collbench.sweep", "--resume", str(run), "--budget", "9s", "--json"],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests' / 'packages' / 'faulty'}:{ROOT}"},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    launches = {row["algorithm"]: row["launches"] for row in json.loads(done.stdout)["rows"]}
+    assert (launches["host_ring"], launches["host_tree"]) == (5, 5), done.stderr
+    assert 1 <= launches["faulty_late"] < 5
+    assert "held 5 launches of 2 of 3 algorithms; fewer of faulty_late (3." in done.stderr
+
+
 def test_launches_that_a_budget_cut_off_do_not_hide_the_others() -> None:
     cell = Cell("a", Call(64, 2), Mode.EAGER, 1)
     run = Run("r", "", (), "", Fabric.HOST, 2, 2, (cell,))
@@ -75,7 +104,7 @@ def test_launches_that_a_budget_cut_off_do_not_hide_the_others() -> None:
     cut = Samples(cell.cell_id, 1, Status.NOT_RUN, "the budget of 4 s was used up")
     (row,) = rows(run, [measured, cut])
     assert (row["status"], row["p50_us"], row["launches"]) == ("ok", 2.0, 1)
-    assert row["reason"] == "1 of 2 launches were not run"
+    assert row["reason"] == "1 of 2 launches were not run: the budget of 4 s was used up"
 
 
 def test_three_iterations_are_noisy() -> None:

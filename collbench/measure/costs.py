@@ -1,0 +1,82 @@
+"""What a launch of each algorithm costs, learnt from those that were made."""
+
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from collbench.measure.plan import Key
+
+__all__ = ["Costs", "imported_s"]
+
+_ENOUGH = 0.5
+"""Of a launch's cells; of fewer the start is most of the time, and what the whole launch takes is a guess."""
+
+
+@dataclass(slots=True)
+class _Launch:
+    """Seconds that a launch took so far, and how many of its cells were measured in them."""
+
+    seconds: float = 0.0
+    cells: int = 0
+
+
+def imported_s(evidence: Mapping[str, str]) -> float:
+    """Seconds in which the workers of a launch imported their library, by its evidence; 0 where a fork server did."""
+    found = re.search(r", (\d+\.?\d*) s$", evidence.get("imported", ""))
+    return float(found[1]) if found else 0.0
+
+
+class Costs:
+    """Seconds of a launch by algorithm.
+
+    `cells` has the cells of a launch, `expected` its seconds before any was made (0 where nobody knows), and `kin` what
+    algorithms share that is paid once, such as a library that compiles in the first launch of any of them.
+    """
+
+    def __init__(self, cells: Mapping[Key, int], expected: Mapping[Key, float], kin: Mapping[Key, Hashable]) -> None:
+        self._cells = dict(cells)
+        self._expected = dict(expected)
+        self._kin = dict(kin)
+        self._made: dict[Key, dict[int, _Launch]] = {}
+
+    def learn(self, key: Key, launch: int, seconds: float, cells: int) -> None:
+        """A launch, or a part of one, measured `cells` cells in `seconds`."""
+        made = self._made.setdefault(key, {}).setdefault(launch, _Launch())
+        made.seconds += seconds
+        made.cells += cells
+
+    def is_known(self, key: Key) -> bool:
+        """Whether there is a launch, of it or of its kin, that says what its launches take."""
+        return any(self._launches(one) for one in (key, *self._kin_of(key)))
+
+    def of(self, key: Key) -> float:
+        """Seconds of its next launch.
+
+        The first launch is the dearest: of several the others count, and of kin's first launches the very first does
+        not. What was not launched takes what its kin take, or what was expected.
+        """
+        own = self._launches(key)
+        if len(own) > 1:
+            return median(own[1:])
+        others = [launches[0] for other in self._kin_of(key) if (launches := self._launches(other))]
+        if own:
+            came_first = next(iter(self._kin_of(key, with_itself=True))) == key
+            return min(own[0], median(others)) if others and came_first else own[0]
+        return median(others) if others else self._expected.get(key, 0.0)
+
+    def _launches(self, key: Key) -> list[float]:
+        """Seconds of its launches in the order in which they were made; of those cut short, what they would take."""
+        all_cells = self._cells.get(key, 0)
+        return [
+            one.seconds * all_cells / one.cells
+            for one in self._made.get(key, {}).values()
+            if one.cells and one.cells >= _ENOUGH * all_cells
+        ]
+
+    def _kin_of(self, key: Key, *, with_itself: bool = False) -> list[Key]:
+        """Those of its kin that were launched, in that order."""
+        return [
+            other for other in self._made
+            if self._kin.get(other, other) == self._kin.get(key, key) and (with_itself or other != key)
+        ]  # fmt: skip

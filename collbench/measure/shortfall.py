@@ -1,0 +1,64 @@
+"""What a budget did not hold, in words: who has fewer launches than were asked for, and what would hold them."""
+
+import math
+from collections.abc import Sequence
+
+from collbench.measure.plan import Key
+from collbench.measure.turns import Work, needed_s
+from collbench.wording import first_few
+
+__all__ = ["Shortfall"]
+
+_NAMES = 4
+_PROBES_SHARE = 1.25
+"""A fifth of a budget is kept for probes (probe_sweep.py)."""
+
+
+class Shortfall:
+    """Of `work`, everything that can run, what is open when a sweep ends of `launches` launches within `budget_s`.
+
+    `servers_s` is what a sweep that goes on pays beside the launches, for the starts of its fork servers.
+    """
+
+    def __init__(self, work: Sequence[Work], launches: int, budget_s: float, servers_s: float = 0.0) -> None:
+        self._work = {one.key: one for one in work}
+        self._launches = launches
+        self._budget_s = budget_s
+        self._servers_s = servers_s
+        self._short = [one for one in work if one.launches and one.is_known]
+
+    def reason(self, key: Key) -> str:
+        """Why an algorithm lacks launches; empty for one of which nothing is known."""
+        one = self._work.get(key)
+        if one is None or one not in self._short:
+            return ""
+        return f"{self._held()}; this one takes {_seconds(one.seconds)} a launch: {self._remedy(key)}"
+
+    def summary(self) -> str:
+        """One line about all of them; empty where none is short."""
+        if not self._short:
+            return ""
+        dearest = max(self._short, key=lambda one: one.remaining_s)
+        names = [f"{' '.join(one.key).strip()} ({_seconds(one.seconds)} a launch)" for one in self._short]
+        return f"{self._held()}; fewer of {first_few(names, _NAMES)}: {self._remedy(dearest.key)}"
+
+    def _held(self) -> str:
+        whole = sum(not one.launches for one in self._work.values())
+        of = f"of {whole} of {len(self._work)} algorithms" if whole else "of no algorithm"
+        return f"the budget of {self._budget_s:.0f} s held {self._launches} launches {of}"
+
+    def _remedy(self, key: Key) -> str:
+        # first launches come before any further one
+        first_s = sum(one.seconds for one in self._work.values() if 0 in one.launches and one.key != key)
+        seconds = _PROBES_SHARE * (needed_s(list(self._work.values()), key) + first_s + self._servers_s)
+        return f"--resume RUN --budget {_round_up(seconds)}s adds what is missing"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - two digits are enough
+
+
+def _round_up(seconds: float) -> int:
+    """To two digits."""
+    step: int = 10 ** max(0, math.floor(math.log10(max(1.0, seconds))) - 1)
+    return max(1, math.ceil(seconds / step)) * step

@@ -7,8 +7,8 @@ from collbench.contention.prediction import Terms
 from collbench.contention.traffic import Schedule
 
 __all__ = [
-    "EARLY", "EPILOGUE", "KERNEL_ENDS", "READ_ENDS", "STARTS", "early_name", "ends_name", "launch_name", "use_ends",
-    "use_launches",
+    "CALL", "EARLY", "EPILOGUE", "KERNEL_ENDS", "OWN", "READ_ENDS", "STARTS", "early_name", "ends_name", "launch_name",
+    "use_ends", "use_launches",
 ]  # fmt: skip
 
 READ_ENDS = "read.ends"
@@ -19,6 +19,9 @@ EPILOGUE = "epilogue"
 
 KERNEL_ENDS = "kernel.ends"
 """Parameter: what a kernel that meets others takes at its beginning and end, beside its launch."""
+
+OWN, CALL = "launch.eager.own", "launch.eager.call"
+"""Parameters of an eager call of ours: the host's launch, and what the runner takes around it."""
 
 STARTS = ("launch.start.graph", "launch.start.eager")
 """Parameters of what a call alone takes beyond one of a chain, captured and eager."""

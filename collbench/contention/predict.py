@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from collbench.contention.launches import READ_ENDS, STARTS, launch_name, use_ends, use_launches
+from collbench.contention.launches import CALL, OWN, READ_ENDS, STARTS, launch_name, use_ends, use_launches
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.prediction import TERMS, Bottleneck, Part, Prediction, Terms
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
@@ -76,10 +76,10 @@ class Model:
         its own besides; an eager one only where it is known who launched it. There is no call before it that its launch
         could overlap.
         """
-        name, eager = self._host(schedule.launcher)
-        host_us = eager.value * (1 if schedule.launcher == "torch" else schedule.launches)
+        host = self._host(schedule)
         if mode is Mode.EAGER and not chained:
-            found.use("launch", host_us, name, eager)
+            for name, us in host.items():
+                found.use("launch", us, name, self.parameters[name])
             self._start(found, STARTS[1] if schedule.launcher else "")
             return
         use_launches(found, self.parameters, "launch.graph", schedule, chained=chained)
@@ -87,25 +87,30 @@ class Model:
         if mode is Mode.GRAPH:
             self._start(found, "" if chained else STARTS[0])
             return
+        host_us = math.fsum(host.values())
         waiting = host_us - found.total_us
         if waiting > 0:
             found.add("launch", waiting, 0.0)
-            found.prior_us = found.total_us if eager.is_prior else 0.0
-            found.parts = {name: Part(found.total_us, eager.sd)}
+            found.prior_us = math.fsum(us for name, us in host.items() if self.parameters[name].is_prior)
+            found.parts = {name: Part(us, self.parameters[name].sd) for name, us in host.items()}
 
     def _start(self, found: Terms, name: str) -> None:
         """What a call alone takes beyond one of a chain; nothing without a name."""
         if name:
             found.use("launch", self.parameters[name].value, name, self.parameters[name])
 
-    def _host(self, launcher: str) -> tuple[str, Parameter]:
-        """The host's time for one eager launch: the launcher's own where there is one, else of any from Python.
+    def _host(self, schedule: Schedule) -> dict[str, float]:
+        """The host's time for one eager call by parameter: its launcher's where there is one, else that of any.
 
-        That of `torch` is per call, however many kernels its operator launches.
+        That of `torch` is per call, however many kernels its operator launches; to launches of ours comes what the
+        runner takes around one.
         """
-        name = f"launch.eager.{launcher}"
-        own = self.parameters.get(name) if launcher else None
-        return (name, own) if own else ("launch.eager", self.parameters["launch.eager"])
+        name = f"launch.eager.{schedule.launcher}"
+        if not schedule.launcher or self.parameters.get(name) is None:
+            name = "launch.eager"
+        each = self.parameters[name].value * (1 if schedule.launcher == "torch" else schedule.launches)
+        around = {CALL: self.parameters[CALL].value} if name == OWN else {}
+        return {name: each, **around}
 
     def _reduce(self, found: Terms, schedule: Schedule, moving_us: float) -> None:
         """Reading what is summed.

@@ -157,7 +157,7 @@ def test_of_a_call_alone_it_is_said_what_its_start_takes() -> None:
         for mode in (Mode.GRAPH, Mode.EAGER)
     )
     assert "launch 6.70 (4.50 of it the start of a call alone)" in graph.sentence
-    assert "launch 17.6 (11.0 of it the start of a call alone)" in eager.sentence
+    assert "launch 17.8 (11.0 of it the start of a call alone)" in eager.sentence
     assert "start of a call" not in explain("push", STORY, schedule, model.predict(schedule), 30.0).sentence
 
 

@@ -77,14 +77,18 @@ def _tied(best: Point, other: Point, tie: float) -> bool:
     return bool({*best.flags, *other.flags} & {"noisy"}) and ours.high_us >= theirs.low_us
 
 
-def tie_rule(launches: int, tie: float = TIE, eager_tie: float = 0.0) -> str:
-    """What counts as a tie in this run, for readers; `eager_tie` where eager calls have a wider rule."""
-    if launches >= LEAST_LAUNCHES:
-        how = "their intervals overlap"
-    else:
+def tie_rule(launches: int, tie: float = TIE, eager_tie: float = 0.0, most: int = 0) -> str:
+    """What counts as a tie in this run, for readers; `eager_tie` where eager calls have a wider rule.
+
+    `launches` is the least that any cell has, `most` the most.
+    """
+    how = "their intervals overlap"
+    if launches < LEAST_LAUNCHES:
+        by_intervals = f"{how} or, where one has none, " if most >= LEAST_LAUNCHES else ""
         within = f"{100 * (tie - 1):.0f} %" if tie < _FACTOR else f"a factor of {tie:.0f}"
         within += f" (eager: {100 * (eager_tie - 1):.0f} %, the noise of the host)" if eager_tie > tie else ""
         how = f"medians are within {within}, or one is noisy and the middle halves of their iterations overlap"
+        how = by_intervals + how
     return f"Tied: {how}. In the sentences above a leader stays while another one is only tied with it."
 
 
@@ -231,9 +235,12 @@ def _times(span: _Span) -> str:
     return f"{first} us" if first == last else f"{first} to {last} us"
 
 
-def cautions(fabric: Fabric, launches: int, noisy: int, ok: int, *, finished: bool, crowding: str = "") -> list[str]:
+def cautions(
+    fabric: Fabric, launches: int, noisy: int, ok: int, *, finished: bool, crowding: str = "", short: int = 0
+) -> list[str]:
     """What the numbers do not say; `launches` is the least that any `ok` cell has, 0 where none is ok.
 
+    `short` of the `ok` cells have too few launches for an interval, where others have enough.
     `crowding` says that ranks took turns on too few hardware threads.
     """
     found = [f"{crowding}, so times are mostly waiting: {_CROWDED}"] if crowding else []
@@ -242,7 +249,12 @@ def cautions(fabric: Fabric, launches: int, noisy: int, ok: int, *, finished: bo
             f"Fabric {fabric}: {_SHARED[fabric]}. It shows launch, synchronisation and protocol cost, "
             "says nothing about PCIe links."
         )
-    if 0 < launches < LEAST_LAUNCHES:
+    if 0 < short < ok:
+        found.append(
+            f"No interval of {short} of {ok} measured cells: fewer than {LEAST_LAUNCHES} launches. Of the others: "
+            "95 %, from the medians of their launches. Bands show the spread of iterations."
+        )
+    elif 0 < launches < LEAST_LAUNCHES:
         why = "one launch" if launches == 1 else f"{launches} launches, at least {LEAST_LAUNCHES} are needed"
         found.append(f"No interval: {why}. Bands show the spread within the launch{'es' if launches > 1 else ''}.")
     elif launches:

@@ -13,7 +13,7 @@ from collbench.report.latency import latency_figure
 from collbench.report.launch_figure import launch_figure
 from collbench.report.predicted import Predicted
 from collbench.report.reasons import reasons
-from collbench.report.series import CROWDED_TIE, EAGER_TIE, TIE, Panel, panels, spreads
+from collbench.report.series import CROWDED_TIE, EAGER_TIE, LEAST_LAUNCHES, TIE, Panel, panels, spreads
 from collbench.report.sharing import sharing
 from collbench.report.svg import Styles
 from collbench.results.crowding import turns
@@ -40,7 +40,8 @@ def measured(
     best = answer.headline(found)
     ok = [row for row in rows if row["status"] == "ok"]
     noisy = sum("noisy" in row["flags"] for row in ok)
-    launches = min((row["launches"] for row in ok), default=0)
+    made = [row["launches"] for row in ok]
+    launches, most = min(made, default=0), max(made, default=0)
     found_leads = answer.leads(best) if best else []
     shown: dict[str, Any] = {
         "rows": rows, "panels": found,
@@ -51,11 +52,12 @@ def measured(
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
         "cautions": _foreign(run) + (answer.open_sizes(best) if best else [])
         + answer.cautions(
-            run.fabric, launches, noisy, len(ok), finished=bool(run.finished), crowding=crowding
+            run.fabric, launches, noisy, len(ok), finished=bool(run.finished), crowding=crowding,
+            short=sum(count < LEAST_LAUNCHES for count in made),
         ),
         "gain": sentence(best, found_leads, run.fabric, crowding) if best else "",
         "fastest": _fastest(best, found_leads) if best else None,
-        "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches, tie, eager),
+        "counts": _counts(rows), "leads": _leads(found), "tie": answer.tie_rule(launches, tie, eager, most),
         "figures": [latency_figure(panel, f"f{index}-", styles, _tool(run)) for index, panel in enumerate(found)],
     }  # fmt: skip
     shown |= crossings.told(found) | reasons(told, rows, found, styles) | sharing(told, styles)

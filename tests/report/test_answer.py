@@ -127,6 +127,8 @@ def test_crowded_ranks_are_tied_within_what_launches_differ_by() -> None:
     assert [(lead.ties, lead.runner_up, lead.ratio) for lead in answer.leads(crowded)] == [(("a",), "gloo", 40.0)]
     assert "within a factor of 10" in answer.tie_rule(1, CROWDED_TIE)
     assert "their intervals overlap" in answer.tie_rule(5, CROWDED_TIE)
+    assert "their intervals overlap or, where one has none, medians are within 5 %" in answer.tie_rule(1, most=5)
+    assert "intervals" not in answer.tie_rule(1, most=4)
 
 
 def test_noise_ties_what_the_middle_halves_cannot_tell_apart() -> None:
@@ -190,6 +192,10 @@ def test_cautions_say_what_is_missing() -> None:
     text = " ".join(answer.cautions(Fabric.PCIE, 3, 2, 5, finished=False))
     assert "No interval: 3 launches, at least 5 are needed" in text
     assert "2 of 5 measured cells are noisy" in text
+    (some,) = answer.cautions(Fabric.PCIE, 1, 0, 5, finished=True, short=2)
+    assert some.startswith("No interval of 2 of 5 measured cells: fewer than 5 launches. Of the others: 95 %")
+    (none,) = answer.cautions(Fabric.PCIE, 3, 0, 5, finished=True, short=5)
+    assert none.startswith("No interval: 3 launches")
     assert "stopped before its end" in text
     assert (
         "Intervals: 95 %, from the medians of 5 launches" in answer.cautions(Fabric.NVLINK, 5, 0, 5, finished=True)[0]

@@ -7,7 +7,7 @@ from statistics import median
 
 from collbench.measure.plan import Key
 
-__all__ = ["Costs", "imported_s"]
+__all__ = ["TOOK", "Costs", "took_s"]
 
 _ENOUGH = 0.5
 """Of a launch's cells; of fewer the start is most of the time, and what the whole launch takes is a guess."""
@@ -21,9 +21,13 @@ class _Launch:
     cells: int = 0
 
 
-def imported_s(evidence: Mapping[str, str]) -> float:
-    """Seconds in which the workers of a launch imported their library, by its evidence; 0 where a fork server did."""
-    found = re.search(r", (\d+\.?\d*) s$", evidence.get("imported", ""))
+TOOK = "took"
+"""Name of the evidence that has a cell's seconds, with the start of the workers where it was the first of a launch."""
+
+
+def took_s(evidence: Mapping[str, str]) -> float:
+    """Seconds that a cell took, by the evidence of a run that goes on; 0 where it does not say."""
+    found = re.fullmatch(r"(\d{1,9}\.\d{1,9}) s", evidence.get(TOOK, ""))
     return float(found[1]) if found else 0.0
 
 

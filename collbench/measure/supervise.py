@@ -11,7 +11,7 @@ from collbench.algorithms.base import Algorithm
 from collbench.errors import InvalidError
 from collbench.measure.answers import combine, evidence_of
 from collbench.measure.budget import Budget
-from collbench.measure.costs import Costs, imported_s
+from collbench.measure.costs import TOOK, Costs, took_s
 from collbench.measure.group import GroupFailure
 from collbench.measure.launcher import Launcher
 from collbench.measure.ledger import Ledger
@@ -69,7 +69,8 @@ class Supervisor:
         self._pace = {s.cell_id: _timed_s(s) for s in reversed(earlier) if s.latency_us}
         self._tried: set[Key] = {key_of(c) for c in plan.cells if c.cell_id in self._pace}
         cells = {key_of(a): len(plan.cells_of(a)) for a in plan.algorithms}
-        self._costs = Costs(cells, _expected_s(plan, folder), {key_of(a): _kin(a) for a in plan.algorithms})
+        self._costs = Costs(cells, plan.launch_s, {key_of(a): _kin(a) for a in plan.algorithms})
+        _learn_from(folder, plan, self._costs)
         self._budget = Budget(options.budget_s, reserved_s)
 
     @property
@@ -170,7 +171,7 @@ class Supervisor:
             return Samples(cell.cell_id, launch, *refusal, calls=cell.calls)
         self._tried.add(key_of(algorithm))
         opening_s = 0.0 if self._launcher.running else algorithm.opening_s
-        starting = True
+        begin, starting = time.monotonic() - self._launcher.servers_s, True
         try:
             if not self._launcher.running:
                 self._launcher.start(algorithm, self._budget.start_limit_s())
@@ -181,11 +182,16 @@ class Supervisor:
         except GroupFailure as failure:
             samples = self._failed(cell, launch, failure, starting=starting)
         else:
-            if evidence := evidence_of(answers):
-                self._folder.append_evidence(cell.cell_id, launch, evidence)
+            # a fork server's imports are paid once, and not by the next launch
+            seconds = time.monotonic() - self._launcher.servers_s - begin
+            self._keep_evidence(cell, launch, evidence_of(answers), seconds)
         if samples.status in _FATAL:
             self._launcher.after_failure(next((a for a in self._plan.algorithms if a.device == "cuda"), algorithm))
         return samples
+
+    def _keep_evidence(self, cell: Cell, launch: int, evidence: dict[str, str], seconds: float) -> None:
+        if evidence:
+            self._folder.append_evidence(cell.cell_id, launch, {**evidence, TOOK: f"{seconds:.3f} s"})
 
     def _failed(self, cell: Cell, launch: int, failure: GroupFailure, *, starting: bool) -> Samples:
         status, reason = Status(failure.kind), str(failure)
@@ -220,17 +226,15 @@ class Supervisor:
         }  # fmt: skip
 
 
-def _expected_s(plan: Plan, folder: RunFolder) -> dict[Key, float]:
-    """What the plan expects of a launch, and what workers took to import by the evidence of a run that goes on."""
-    if not plan.launch_s:
-        return {}
+def _learn_from(folder: RunFolder, plan: Plan, costs: Costs) -> None:
+    """What launches took, by the evidence of a run that goes on."""
+    if not plan.launch_s:  # whoever leaves that out has planned already
+        return
     keys = {cell.cell_id: key_of(cell) for cell in plan.cells}
-    imports: dict[Key, float] = {}
     with contextlib.suppress(InvalidError):  # who reads the run is told of it
-        for (cell_id, _), evidence in folder.evidence().items():
-            if cell_id in keys:
-                imports[keys[cell_id]] = imported_s(evidence)
-    return {key: seconds + imports.get(key, 0.0) for key, seconds in plan.launch_s.items()}
+        for (cell_id, launch), evidence in folder.evidence().items():
+            if cell_id in keys and (seconds := took_s(evidence)):
+                costs.learn(keys[cell_id], launch, seconds, 1)
 
 
 def _kin(algorithm: Algorithm) -> Hashable:

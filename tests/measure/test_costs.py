@@ -1,6 +1,6 @@
 """A launch's cost is learnt without what is paid once."""
 
-from collbench.measure.costs import Costs, imported_s
+from collbench.measure.costs import TOOK, Costs, took_s
 
 A, B, C = ("a", ""), ("b", ""), ("c", "")
 
@@ -58,7 +58,7 @@ def test_a_cell_of_four_says_nothing_of_the_launch() -> None:
     assert (found.of(A), found.of(B)) == (6.0, 7.0)
 
 
-def test_workers_that_imported_their_library_will_do_so_again() -> None:
-    assert imported_s({"imported": "SGLang, 10.8 s"}) == 10.8
-    assert imported_s({"imported": "FlashInfer, 1.2 s in the fork server"}) == 0.0
-    assert imported_s({"imported": "SGLang"}) == imported_s({}) == 0.0
+def test_a_cells_evidence_has_its_seconds() -> None:
+    assert took_s({TOOK: "10.81 s"}) == 10.81
+    assert [took_s({TOOK: text}) for text in ("", "10 us", "1e99 s", "nan s", "-1.0 s")] == [0.0] * 5
+    assert took_s({}) == 0.0

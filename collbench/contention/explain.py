@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from collbench.contention.launches import EARLY, STARTS
+from collbench.contention.launches import EARLY, EPILOGUE, STARTS
 from collbench.contention.predict import NCCL_PROTOCOLS, Prediction
 from collbench.contention.regimes import REGIMES, Finding, Regime, State
 from collbench.contention.traffic import Move, Schedule
@@ -209,7 +209,7 @@ def _terms(schedule: Schedule, prediction: Prediction) -> str:
         "launch": _launch(prediction), "sync": "synchronisation {}", "path": "latency of the wires {}",
         "port": f"moving a rank's own {_own_kib(schedule):.0f} KiB {{}}", "queueing": _queueing(prediction),
         "efficiency": "what links lose under such traffic {}", "window": "waiting for reads in flight {}",
-        "reduce": "summing {}" if prediction.bottleneck else "moving and summing in the GPU's memory {}",
+        "reduce": _reduce(prediction),
         "protocol": f"protocol {schedule.protocol} {{}}" if schedule.protocol else "protocol {}",
     }  # fmt: skip
     terms = ((words[name], us) for name, us in prediction.terms_us.items() if us >= _LEAST_US)
@@ -223,6 +223,13 @@ def _launch(prediction: Prediction) -> str:
     """Launch, and of a call alone how much of it is its start."""
     us = next((prediction.parts[name].us for name in STARTS if name in prediction.parts), None)
     return "launch {}" if us is None else f"launch {{}} ({format_us(us)} of it the start of a call alone)"
+
+
+def _reduce(prediction: Prediction) -> str:
+    """Sums, and how much of it is work fused behind them."""
+    words = "summing {}" if prediction.bottleneck else "moving and summing in the GPU's memory {}"
+    fused = next((part.us for name, part in prediction.parts.items() if name.endswith(EPILOGUE)), None)
+    return words if fused is None else f"{words} ({format_us(fused)} of it what is fused behind)"
 
 
 def _queueing(prediction: Prediction) -> str:

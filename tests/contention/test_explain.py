@@ -161,6 +161,18 @@ def test_of_a_call_alone_it_is_said_what_its_start_takes() -> None:
     assert "start of a call" not in explain("push", STORY, schedule, model.predict(schedule), 30.0).sentence
 
 
+def test_work_fused_behind_a_sum_is_named() -> None:
+    schedule = registry()["push"].traffic(Call(STORY, 8), machine())
+    fused = replace(schedule, epilogue=True)
+    told = [explain("push", STORY, one, Model(machine()).predict(one), 30.0).sentence for one in (schedule, fused)]
+    shared = shared_gpu(fused, 8)
+    assert shared is not None
+    told.append(explain("push", STORY, fused, shared, shared.total_us).sentence)
+    assert ["fused behind" in sentence for sentence in told] == [False, True, True]
+    assert "summing 2.14 (2.00 of it what is fused behind)" in told[1]
+    assert "(4.50 of it what is fused behind)" in told[2]
+
+
 def test_the_time_of_the_host_is_no_failure_of_the_model() -> None:
     """Seen on two H200: chains of NCCL from Python take 24 us a call, captured 6; no probe tells the host's share."""
     schedule = registry()["nccl_ring_ll"].traffic(Call(STORY, 8), machine())

@@ -21,7 +21,7 @@ from collbench.contention.observations import (
     shared_names,
     starting_point,
 )
-from collbench.contention.parameter_file import PARAMETERS, read_parameters
+from collbench.contention.parameter_file import MOVED, PARAMETERS, read_parameters
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.regimes import Evidence, Finding, State, detect
 from collbench.errors import InvalidError
@@ -209,7 +209,7 @@ class _Problem:
         source = f"probes of this machine: {len(self.seen)} observations"
         parameters = self.start
         for index, name in enumerate(self.names):
-            told = source if known[index] else f"{self.prior(name).provenance}; moved by probes, not identified"
+            told = source if known[index] else f"{self.prior(name).provenance}; {MOVED}"
             fresh = Parameter(fitted[index].value, float(sd[index]), told)
             parameters = parameters.replaced(dict.fromkeys(self.groups.get(name, (name,)), fresh))
         return Calibration(

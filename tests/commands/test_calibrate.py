@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import main
-from collbench.contention.parameter_file import PARAMETERS, read_parameters
+from collbench.contention.parameter_file import MOVED, PARAMETERS, read_parameters
 from collbench.contention.parameters import priors
 from collbench.errors import InvalidError
 from collbench.results.probes import Probe, append_probe
@@ -98,6 +98,20 @@ def test_what_a_file_does_not_name_keeps_its_prior(tmp_path: Path) -> None:
     assert known is not None
     assert known["launch.graph"].value == 1
     assert known["reduce.gbps"] == priors()["reduce.gbps"]
+
+
+def test_priors_of_an_older_version_give_way_to_todays(tmp_path: Path) -> None:
+    """Else what the model counts apart by now, and counted as one then, would be counted twice."""
+    told = {
+        "launch.eager.own": "prior: as it was", "sync.per_peer": f"prior: as it was; {MOVED}", "sync.flag": "probes",
+        "capacity.a->b": "prior: topology: nominal",
+    }  # fmt: skip
+    rows = {name: {"value": 9.0, "sd": 0.1, "provenance": source} for name, source in told.items()}
+    (tmp_path / PARAMETERS).write_text(json.dumps({"parameters": rows}))
+    known = read_parameters(tmp_path)
+    assert known is not None
+    assert known["launch.eager.own"] == priors()["launch.eager.own"]
+    assert {known[name].value for name in (*told,) if name != "launch.eager.own"} == {9.0}
 
 
 def test_parameters_of_another_machine_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

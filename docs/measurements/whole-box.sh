@@ -11,7 +11,7 @@
 # NCCL_TESTS=FOLDER says where its programs are; DRY=1 prints the steps.
 #
 # Seen on two H200: sweeps end 3 to 5 s behind their budget. 120 s measured 424 of 532 cells of own, symm and nccl that could run,
-# and cut those of large sizes. A library costs 11 to 48 s a start, most of it imports and builds: hence a part of its own.
+# and cut those of large sizes. A library costs 4 to 5 s a start where it is preloaded, SGLang took 19 without: hence a part of its own.
 set -uo pipefail
 
 part=${1:?PART: measure, fewer, libraries or judge}

@@ -96,8 +96,9 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _replace(path: Path, text: str) -> None:
-    from collbench.results.files import readable_errors, replace_whole
+    from collbench.results.files import readable_errors, refuse_part_of_run, replace_whole
 
+    refuse_part_of_run(path)
     with readable_errors(path, option="--to"):
         replace_whole(path, lambda file: file.write(text.encode()))
         path.chmod(0o644)  # a file to be committed, with nothing private in it

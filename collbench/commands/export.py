@@ -42,11 +42,14 @@ def run(args: argparse.Namespace) -> int:
     """Write it; gives the exit code.
 
     Raises:
-        UsageError: no such run folder, options that do not go together, or no cell that was asked for.
+        UsageError: no such run folder, options that do not go together, no cell that was asked for, or `--out` is a
+            run's own file.
         InvalidError: a run that cannot be read, runs of two machines, or a file that cannot be written.
     """
-    from collbench.results.files import readable_errors, replace_whole
+    from collbench.results.files import readable_errors, refuse_part_of_run, replace_whole
 
+    if args.out is not None:
+        refuse_part_of_run(args.out)
     text = _text(args)
     if args.out is None:
         print(text, end="")

@@ -235,12 +235,13 @@ def _write(args: argparse.Namespace, outcome: "Outcome") -> list[str]:
 
 def _write_one(args: argparse.Namespace, option: str, make: "Callable[[], str]") -> str:
     from collbench.errors import CollbenchError
-    from collbench.results.files import append_text, readable_errors, replace_whole
+    from collbench.results.files import append_text, readable_errors, refuse_part_of_run, replace_whole
 
     path: Path | None = getattr(args, option.removeprefix("--").replace("-", "_"))
     if path is None:
         return ""
     try:
+        refuse_part_of_run(path)
         text = make()
         with readable_errors(path, option=option):
             if option == "--markdown":

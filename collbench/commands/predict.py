@@ -162,11 +162,12 @@ def _write_page(forecast: "Forecast", sizes: Sequence[int], name: str) -> None:
 
     from collbench.errors import UsageError
     from collbench.report.forecast_page import forecast_page
-    from collbench.results.files import readable_errors, replace_whole
+    from collbench.results.files import readable_errors, refuse_part_of_run, replace_whole
 
     out = Path(name)
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file with --html")
+    refuse_part_of_run(out)
     page = forecast_page(forecast, sizes, ("collbench", *sys.argv[1:])).encode()
     with readable_errors(out, option="--html"):
         replace_whole(out, lambda file: file.write(page))

@@ -29,14 +29,14 @@ def run(args: argparse.Namespace) -> int:
     """Write the page and print its path; gives the exit code.
 
     Raises:
-        UsageError: no such run folder, or `--out` is a folder.
+        UsageError: no such run folder, or `--out` is a folder or a run's own file.
         InvalidError: a run that cannot be read or has no samples, or a page that cannot be written.
     """
     from collbench.contention.findings import Evidence
     from collbench.errors import UsageError
     from collbench.gate.kept import GATE, read_outcome
     from collbench.report import build
-    from collbench.results.files import readable_errors, refuse_special, replace_whole
+    from collbench.results.files import readable_errors, refuse_part_of_run, refuse_special, replace_whole
     from collbench.results.foreign import refuse_unfit_parameters
     from collbench.results.problems import warn
     from collbench.results.store import RunFolder
@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     out: Path = args.out or args.run_folder / "report.html"
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file with --out")
+    refuse_part_of_run(out)
     outcome = None if args.gate is None else read_outcome(args.gate)
     if args.parameters is not None:
         with RunFolder.open(args.run_folder) as folder:

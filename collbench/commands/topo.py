@@ -152,8 +152,9 @@ def _write(path: Path, text: str) -> None:
     import tempfile
 
     from collbench.errors import InvalidError
-    from collbench.results.files import is_special
+    from collbench.results.files import is_special, refuse_part_of_run
 
+    refuse_part_of_run(path)
     try:
         if is_special(path):
             path.write_text(text, encoding="utf-8", errors="replace")

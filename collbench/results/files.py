@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from collbench.errors import InvalidError
+from collbench.errors import InvalidError, UsageError
 
 __all__ = [
     "append_text",
@@ -17,11 +17,18 @@ __all__ = [
     "is_special",
     "lock_folder",
     "readable_errors",
+    "refuse_part_of_run",
     "refuse_special",
     "replace_whole",
 ]
 
 _LOCK = "lock"
+_RUN = "run.json"
+_OF_A_RUN = frozenset({
+    _RUN, "samples.jsonl", "samples.parquet", "evidence.jsonl", "probes.jsonl", "parameters.json", _LOCK,
+})  # fmt: skip
+"""What the folder of a run holds that nothing but another measurement gives back."""
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -125,6 +132,17 @@ def refuse_special(path: Path) -> None:
     """
     if is_special(path):
         raise InvalidError(f"{path}: is no regular file: not read")
+
+
+def refuse_part_of_run(path: Path) -> None:
+    """Refuse a place for a report or an export that is one of a run's own files, which it would replace.
+
+    Raises:
+        UsageError: it is.
+    """
+    real = Path(os.path.realpath(path))
+    if real.name in _OF_A_RUN and (real.parent / _RUN).exists():
+        raise UsageError(f"{path}: is a file of a run, which would be lost: choose another place")
 
 
 def replace_whole(path: Path, write: Callable[[BinaryIO], object], *, private: bool = True) -> None:

@@ -56,3 +56,12 @@ def test_what_cannot_be_is_one_line(
 def test_one_run_twice_is_refused(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", run, run, "--format", "markdown"]) == 3
     assert "given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["export", "RUN", "--format", "csv"], ["report", "RUN"]])
+def test_no_output_replaces_the_run(run: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    target = Path(run) / "run.json"
+    before = target.read_bytes()
+    assert main([run if word == "RUN" else word for word in words] + ["--out", str(target)]) == 2
+    assert "is a file of a run, which would be lost" in capsys.readouterr().err
+    assert target.read_bytes() == before

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collbench.errors import InvalidError
-from collbench.results.files import append_text, is_special, readable_errors, replace_whole
+from collbench.errors import InvalidError, UsageError
+from collbench.results.files import append_text, is_special, readable_errors, refuse_part_of_run, replace_whole
 
 
 def _reader(path: Path) -> tuple[threading.Thread, list[bytes]]:
@@ -103,3 +103,21 @@ def test_the_advice_names_an_option_that_the_caller_has(number: int, known: dict
         raise OSError(number, os.strerror(number))
 
     assert str(caught.value) == f"x: {told}"
+
+
+@pytest.mark.parametrize("through_link", [False, True])
+@pytest.mark.parametrize("name", ["run.json", "samples.jsonl", "samples.parquet", "evidence.jsonl"])
+def test_what_a_run_holds_is_no_place_for_a_report(tmp_path: Path, name: str, *, through_link: bool) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / name)
+    with pytest.raises(UsageError, match="is a file of a run"):
+        refuse_part_of_run(link if through_link else tmp_path / name)
+
+
+def test_files_beside_a_run_are_a_place_for_reports(tmp_path: Path) -> None:
+    refuse_part_of_run(tmp_path / "run.json")  # no run is there
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "other").mkdir()
+    for name in ("report.html", "other/samples.jsonl", "run.md"):
+        refuse_part_of_run(tmp_path / name)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["main", "run"]
 
 MAX_RANKS_PER_HOST = 16
+_MOST_RECORDS = 200_000
+"""Each takes about a kilobyte of a run, and two of memory."""
 
 
 class _Stopped(KeyboardInterrupt):
@@ -84,6 +86,9 @@ def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
     if earlier is not None:
         _check_same(earlier, machine, plan)
     plan = only(plan, args.cell if earlier is None else [cell.cell_id for cell in earlier.cells])
+    if len(plan.cells) * options.launches > _MOST_RECORDS:
+        told = f"{len(plan.cells):,} cells x {options.launches:,} launches"
+        raise UsageError(f"{told}: a run holds at most {_MOST_RECORDS:,} of them; fewer --launches or cells")
     if args.dry_run:
         from collbench.sweep_output import print_plan
 

@@ -26,8 +26,8 @@ TOOK = "took"
 
 
 def took_s(evidence: Mapping[str, str]) -> float:
-    """Seconds that a cell took, by the evidence of a run that goes on; 0 where it does not say."""
-    found = re.fullmatch(r"(\d{1,9}\.\d{1,9}) s", evidence.get(TOOK, ""))
+    """Seconds that a cell took, by the evidence of a run that goes on; 0 where it says none, or what no cell takes."""
+    found = re.fullmatch(r"([0-9]{1,4}\.[0-9]{1,9}) s", evidence.get(TOOK, ""))
     return float(found[1]) if found else 0.0
 
 

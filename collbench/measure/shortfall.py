@@ -55,6 +55,8 @@ class Shortfall:
 
 
 def _seconds(seconds: float) -> str:
+    if seconds < 0.1:  # noqa: PLR2004 - nothing takes 0.0 s
+        return f"{max(seconds, 0.001):.1g} s"
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - two digits are enough
 
 

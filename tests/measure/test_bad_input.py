@@ -54,6 +54,7 @@ def sweep(*words: str) -> subprocess.CompletedProcess[str]:
         (("--calls", "abc"), 2, "--calls abc: expected whole numbers by commas, such as 1,122"),
         (("--calls", "0"), 2, "--calls 0"),
         (("--launches", "-1"), 2, "--launches -1"),
+        (("--launches", "1000000"), 2, "cells x 1,000,000 launches: a run holds at most 200,000 of them"),
         (("--budget", "soon"), 2, "duration 'soon'"),
         (("--budget", ""), 2, "duration ''"),
         (("--nccl", "/no/such/libnccl.so"), 2, "no such file"),

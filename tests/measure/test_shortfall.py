@@ -39,3 +39,9 @@ def test_the_summary_names_who_is_short() -> None:
     )
     assert Shortfall(WORK[:1], 5, 245.0).summary() == ""
     assert "held 5 launches of no algorithm" in Shortfall(WORK[2:], 5, 245.0).summary()
+
+
+def test_launches_of_milliseconds_do_not_take_nothing() -> None:
+    quick = [Work(("quick", ""), (1, 2), 0.0312), Work(("quicker", ""), (1, 2), 0.0)]
+    assert "takes 0.03 s a launch" in Shortfall(quick, 3, 1.0).reason(("quick", ""))
+    assert "takes 0.001 s a launch" in Shortfall(quick, 3, 1.0).reason(("quicker", ""))

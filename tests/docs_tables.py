@@ -37,7 +37,10 @@ class Block:
         Raises:
             ValueError: it fails, says that something of the run is lost, or writes a file.
         """
-        words = shlex.split(self.words)
+        try:
+            words = shlex.split(self.words)
+        except ValueError as error:
+            raise ValueError(f"{self.document}: {self.words}: {error}") from error
         if any(word.startswith("--o") and not word.startswith("--only") for word in words):
             raise ValueError(f"{self.document}: a document's table takes no --out")
         first = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
@@ -89,14 +92,22 @@ def write(document: Path) -> bool:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Compare all documents, or those given, or write them; gives 1 where one is not what is printed."""
+    """Compare all documents, or those given, or write them; gives 1 where one is not what is printed, 3 for a fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.docs_tables", description=__doc__)
     parser.add_argument("documents", nargs="*", type=Path, metavar="DOCUMENT")
     parser.add_argument("--write", action="store_true", help="put the tables in")
     args = parser.parse_args(words)
+    try:
+        return _look(args.documents or documents(), put_in=args.write)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 3
+
+
+def _look(pages: Sequence[Path], *, put_in: bool) -> int:
     stale = 0
-    for document in args.documents or documents():
-        if args.write:
+    for document in pages:
+        if put_in:
             sys.stdout.write(f"{document}: {'written' if write(document) else 'as printed'}\n")
             continue
         for block in blocks(document):

@@ -8,12 +8,14 @@ otherwise. Launches, evidence and reasons stay.
 import argparse
 import json
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from collbench.errors import CollbenchError
 from collbench.results.columns import write_parquet
 from collbench.results.private import public
 from collbench.results.reading import EVIDENCE, PARQUET, RUN
@@ -58,18 +60,26 @@ def keep(run: Path, below: Path, decimals: int = 3) -> Path:
         record = folder.run.as_dict()
     copy = below / run.name
     copy.mkdir(parents=True)
+    try:
+        _fill(copy, run, record, [_rounded(one, decimals) for one in samples])
+    except BaseException:
+        shutil.rmtree(copy, ignore_errors=True)
+        raise
+    return copy
+
+
+def _fill(copy: Path, run: Path, record: dict[str, Any], samples: Sequence[Samples]) -> None:
     with (copy / RUN).open("w", encoding="utf-8") as file:
         json.dump(kept(record), file, indent=1, allow_nan=False)
         file.write("\n")
     with (copy / PARQUET).open("wb") as file:
-        write_parquet(file, [_rounded(one, decimals) for one in samples])
+        write_parquet(file, samples)
     for name in (EVIDENCE, *_OTHERS):
         if (run / name).exists():
             _copy(run / name, copy / name)
     large = [path.name for path in copy.iterdir() if path.stat().st_size > MOST_BYTES]
     if large:
         raise ValueError(f"{copy}: larger than {MOST_BYTES} bytes: {', '.join(large)}: measure fewer iterations")
-    return copy
 
 
 def _rounded(one: Samples, decimals: int) -> Samples:
@@ -95,7 +105,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--decimals", type=int, choices=(2, 3), default=3, help="of a time in microseconds (default 3)")
     args = parser.parse_args(words)
     for run in args.runs:
-        copy = keep(run, args.folder, args.decimals)
+        try:
+            copy = keep(run, args.folder, args.decimals)
+        except (CollbenchError, OSError, ValueError) as error:
+            sys.stderr.write(f"{parser.prog}: {error}\n")
+            return 3
         sizes = sum(path.stat().st_size for path in copy.iterdir())
         sys.stdout.write(f"{copy}: {sizes / 1000:.0f} kB\n")
     return 0

@@ -57,13 +57,20 @@ def test_one_figure_that_drifts_is_noticed(document: Path) -> None:
     ("words", "told"),
     [
         ("runs/b --format markdown", "no such run folder"), ("runs/a", "required: --format"),
-        ("runs/a --format markdown --out x.md", "takes no --out"),
+        ("runs/a --format markdown --out x.md", "takes no --out"), ('runs/a "--format', "page.md: .* closing"),
     ],
 )  # fmt: skip
-def test_a_command_that_fails_is_told(document: Path, words: str, told: str) -> None:
+def test_a_command_that_fails_is_told(
+    document: Path, words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     document.write_text(document.read_text(encoding="utf-8").replace(WORDS, words), encoding="utf-8")
+    before = document.read_text(encoding="utf-8")
     with pytest.raises(ValueError, match=told):
         write(document)
+    for more in ([], ["--write"]):
+        assert main([str(document), *more]) == 3
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert document.read_text(encoding="utf-8") == before
 
 
 @pytest.mark.parametrize("mark", ["<!-- export: x -->", "<!-- end of export -->"])
@@ -71,3 +78,8 @@ def test_a_mark_without_its_other_half_is_told(tmp_path: Path, mark: str) -> Non
     (tmp_path / "page.md").write_text(f"{mark}\n", encoding="utf-8")
     with pytest.raises(ValueError, match="stands alone"):
         blocks(tmp_path / "page.md")
+
+
+def test_a_document_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.md")]) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 1

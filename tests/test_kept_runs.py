@@ -11,7 +11,8 @@ import pytest
 from collbench.results.records import Status
 from collbench.results.store import RunFolder
 from collbench.testing import synthetic_run
-from tests.kept_runs import MOST_BYTES, keep, kept
+from tests import kept_runs
+from tests.kept_runs import MOST_BYTES, keep, kept, main
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = sorted(path.parent for path in (ROOT / "docs").rglob("run.json"))
@@ -58,6 +59,25 @@ def test_a_run_that_is_not_whole_is_not_kept(tmp_path: Path) -> None:
         file.write("{\n")
     with pytest.raises(ValueError, match=r"samples\.jsonl"):
         keep(damaged, tmp_path / "docs")
+
+
+def test_a_copy_that_is_too_large_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So that it can be made again with fewer decimals; a copy that is there does stay."""
+    made = synthetic_run(tmp_path / "run", iterations=5).path
+    words = [str(made), str(tmp_path / "docs")]
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_runs, "MOST_BYTES", 10)
+        assert main(words) == 3
+    assert "larger than 10 bytes" in capsys.readouterr().err
+    assert not (tmp_path / "docs" / "run").exists()
+
+    assert main([*words, "--decimals", "2"]) == 0
+    held = sorted(path.name for path in (tmp_path / "docs" / "run").iterdir())
+    assert main(words) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert sorted(path.name for path in (tmp_path / "docs" / "run").iterdir()) == held
 
 
 def test_what_names_a_machine_goes() -> None:

@@ -55,11 +55,16 @@ def main(argv: list[str]) -> None:
 
 def _import_foreign(control: socket.socket, modules: Sequence[str]) -> bool:
     """Import other people's modules; False if workers must not be forked with one of them."""
+    own = os.getpid()
+    # whom a library forks must not hold the socket: the supervisor sees our end by it
+    os.register_at_fork(after_in_child=control.close)
     _say(control, {"importing": modules[0]})  # also what is asked before them takes of their time
     importer = Importer()
     for module in modules:
         _say(control, {"importing": module})
         why = importer.take(module)
+        if os.getpid() != own:
+            os._exit(0)  # a library forked, and both came back
         if why:
             _say(control, {"unfit": module, "why": why})
             return False

@@ -32,6 +32,7 @@ GROUP_DEADLINE_S = 30.0
 """Longest fork of a group; 0.2 s is usual."""
 
 _LOG_TAIL = 2000
+_MOMENT_S = 0.5
 
 
 class GroupFailure(Exception):  # noqa: N818 - not an error of ours: a result that becomes a cell's status
@@ -84,7 +85,7 @@ class ForkServer:
     @property
     def alive(self) -> bool:
         """Whether the process still runs, or is stopped."""
-        return self._process.poll() is None
+        return not self.death()
 
     def wait_ready(self, limit_s: float = START_DEADLINE_S, foreign_s: float = FOREIGN_DEADLINE_S) -> None:
         """Wait until the imports are done: `limit_s` for ours, `foreign_s` more for those of other people.
@@ -131,7 +132,8 @@ class ForkServer:
                 answer = self._next_message(deadline)
                 if "pids" in answer:
                     return [channel for channel, _ in ends], [int(pid) for pid in answer["pids"]]
-                self._exits[answer["exit"]] = answer["code"]
+                if "exit" in answer:
+                    self._exits[answer["exit"]] = answer["code"]
         except (OSError, EOFError, ValueError) as error:
             for channel, _ in ends:
                 channel.close()
@@ -160,28 +162,43 @@ class ForkServer:
                 raise EOFError
             self._buffer += received
         line, self._buffer = self._buffer.split(b"\n", 1)
-        message: dict[str, Any] = json.loads(line)
+        message = json.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError("a message of it that is none")  # noqa: TRY004 - what comes from outside has no type
         return message
 
     def death(self) -> str:
         """Say how the server ended; empty while it lives."""
-        code = self._process.poll()
+        code = self._code()
         return "" if code is None else how_it_ended(code)
+
+    def _code(self) -> int | None:
+        """Its exit code, None while it runs. It is reaped in `close` alone: until then its number is nobody else's."""
+        if self._process.returncode is not None:
+            return self._process.returncode
+        try:
+            ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # somebody reaps all children of this process
+            return self._process.poll()
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def _failure(self, what: str, error: Exception, limit_s: float) -> GroupFailure:
         if isinstance(error, TimeoutError):
             return GroupFailure("hung", f"{what}: no answer within {limit_s:.0f} s")
-        with contextlib.suppress(subprocess.TimeoutExpired):  # its end of the socket closes a moment before it ends
-            self._process.wait(0.5)
+        end = time.monotonic() + _MOMENT_S
+        while self.alive and time.monotonic() < end:  # its end of the socket closes a moment before it ends
+            time.sleep(0.01)
         told = f"it {self.death()}" if self.death() else str(error) or "its socket was closed"
-        self._log.seek(0)
-        tail = last_line(self._log.read()[-_LOG_TAIL:].decode(errors="replace"))
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _LOG_TAIL))
+        tail = last_line(self._log.read(_LOG_TAIL).decode(errors="replace"))
         return GroupFailure("crashed", "; ".join(part for part in (f"{what}: {told}", tail) if part))
 
     def close(self) -> None:
         """End the server; its workers die with it."""
         self._control.close()
-        if self._process.poll() is None:  # its session is its own, with whatever a library started in it
+        if self._process.returncode is None:  # its session is its own, with whatever a library started in it
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()

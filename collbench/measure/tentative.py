@@ -1,8 +1,10 @@
 """Imports other people's modules in the fork server, and says what makes one unfit to be forked with."""
 
 import importlib
+import os
 import signal
 import time
+from pathlib import Path
 
 from collbench.algorithms import fork_safety, preloaded
 from collbench.measure.nvml_answers import answers, the_gpu
@@ -20,6 +22,7 @@ class Importer:
     def __init__(self) -> None:
         self._gpu = the_gpu()
         self._threads = fork_safety.threads()
+        self._folder = Path.cwd()
 
     def take(self, module: str) -> str:
         """Import it; gives why nobody may be forked with it, or nothing. What is not there is passed over."""
@@ -40,7 +43,8 @@ class Importer:
         return why
 
     def _unfit(self) -> str:
-        # what a library may have made of them at import is no fork server's
+        # what a library may have made of it at import is no fork server's
+        os.chdir(self._folder)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)

@@ -35,6 +35,9 @@ MODULES = {
     "pre_thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), name='usage').start()",
     "pre_brief": "import threading, time\nthreading.Thread(target=time.sleep, args=(0.2,)).start()",
     "pre_signals": "import signal\nfor s in (signal.SIGCHLD, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)",
+    "pre_moves": "import os; os.chdir('/')",
+    "pre_forks": "import os\nos.fork()",
+    "pre_forks_and_ends": "import os, time\nif not os.fork(): time.sleep(600)\nos._exit(7)",
     "pre_reads": "import os\nSEEN = os.environ.get('COLLBENCH_SEEN', 'nothing')",
 }  # fmt: skip
 COUNT = "import os\nwith open(os.environ['COLLBENCH_COUNT'], 'a') as file: file.write(__name__ + ' ')\n"
@@ -47,7 +50,7 @@ class Told:
         loaded = sorted(m for m in sys.modules if m.startswith("pre_") and m != __name__)
         seen = getattr(sys.modules.get("pre_reads"), "SEEN", "")
         return {"loaded": loaded, "evidence": preloaded.evidence(), "seen": seen,
-                "check": os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK", "")}
+                "check": os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK", ""), "folder": os.getcwd()}
     def close(self):
         pass
 
@@ -121,6 +124,7 @@ def test_one_import_serves_all_groups(hosted: Hosted) -> None:
         ("pre_leaves", "SystemExit: not for servers"),
         ("pre_ends", "importing it: it ended with exit code 7; no licence"),
         ("pre_broken", "ImportError: No module named cutlass"),
+        ("pre_forks_and_ends", "importing it: it ended with exit code 7"),
         ("pre_lacks", "ModuleNotFoundError: No module named 'no_such_package'"),
         ("pre_thread", "it leaves threads running, which a fork would lose: "),
     ],
@@ -148,18 +152,45 @@ def test_an_import_that_hangs_ends_within_its_share_of_the_limit(hosted: Hosted)
     assert hosted.imported("pre_hangs") == 1
 
 
+def test_whom_an_import_forked_ends_with_its_server(hosted: Hosted) -> None:
+    """Also where the server ended by itself: it is noticed at once, although the child would outlive it."""
+    begin = time.monotonic()
+    assert hosted.told("pre_light", "pre_forks_and_ends")["loaded"] == ["pre_light"]
+    assert time.monotonic() - begin < 10.0
+    hosted.team.stop(kill=True)
+    hosted.pool.close()
+    wanted = f"COLLBENCH_COUNT={hosted.count}".encode()
+    end = time.monotonic() + 5.0
+    while (left := _with(wanted)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left == []
+
+
+def _with(variable: bytes) -> list[int]:
+    """Processes other than this one that have it in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if variable in words and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found
+
+
 def test_one_library_costs_another_nothing(hosted: Hosted) -> None:
     """Each preload set has a server of its own, and one without other people's modules is as it was."""
     assert hosted.told("pre_touches")["loaded"] == []
     assert hosted.told("pre_fine")["loaded"] == ["pre_fine"]
-    assert hosted.told() == {"loaded": [], "evidence": {}, "seen": "", "check": ""}
+    assert hosted.told() == {"loaded": [], "evidence": {}, "seen": "", "check": "", "folder": str(Path.cwd())}
 
 
-@pytest.mark.parametrize("module", ["pre_rubbish", "pre_brief", "pre_signals"])
+@pytest.mark.parametrize("module", ["pre_rubbish", "pre_brief", "pre_signals", "pre_moves", "pre_forks"])
 def test_what_does_no_harm_stays(hosted: Hosted, module: str) -> None:
-    """Rubbish on both outputs, a thread that ends by itself, handlers of signals; torch's setting is taken back."""
+    """Rubbish on both outputs, a brief thread, handlers of signals, another folder, a fork that comes back."""
     told = hosted.told(module)
-    assert (told["loaded"], told["check"]) == ([module], "")
+    assert (told["loaded"], told["check"], told["folder"]) == ([module], "", str(Path.cwd()))
     assert hosted.told(module)["loaded"] == [module]
     assert hosted.imported(module) == 1
 

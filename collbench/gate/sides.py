@@ -134,6 +134,8 @@ def _cell(launches: Iterable[Samples], floor_us: float | None, quantile: float) 
     ordered = sorted(launches, key=lambda one: one.launch)
     if not ordered:
         return CellData(Status.NOT_RUN, "no launch has a record of it")
+    # what a budget cut off takes nothing from the launches before; the gate asks for all of them
+    ordered = [one for one in ordered if one.status is not Status.NOT_RUN] or ordered
     worst = min(ordered, key=lambda one: _WORST_FIRST.index(one.status))
     if worst.status is not Status.OK:
         return CellData(worst.status, clean(worst.reason) or "no reason was recorded")

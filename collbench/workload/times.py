@@ -90,6 +90,8 @@ class RunTimes:
         bad: set[str] = set()
         refused: set[str] = set()
         for one in samples:
+            if one.status is Status.NOT_RUN:
+                continue  # what a budget cut off takes nothing from the launches before
             if one.status is not Status.OK:
                 bad.add(one.cell_id)
                 refused |= {one.cell_id} if one.status is Status.UNSUPPORTED else set()

@@ -12,6 +12,7 @@ import pytest
 from collbench.errors import CollbenchError, InvalidError, UsageError
 from collbench.gate.baseline import changes, dump, load_side, read, refuse_invalid
 from collbench.gate.calibration import calibrate
+from collbench.gate.comparison import compare
 from collbench.gate.judge import judge_stored
 from collbench.gate.sides import SessionSpread, Side, joined, side_of_run
 from collbench.gate.verdicts import Rules, Verdict
@@ -34,6 +35,24 @@ def test_a_run_gives_one_median_per_launch(tmp_path: Path) -> None:
     assert (len(side.cells), side.launches, len(cell.medians_us), cell.iterations) == (4, 6, 6, (20,) * 6)
     assert side.hard["fabric"] == "host"
     assert side.problems == ()
+
+
+def test_what_a_budget_cut_off_takes_nothing_from_the_launches_before(tmp_path: Path) -> None:
+    """Five of six launches are compared, with an interval; the gate, which asks for all of them, says how many."""
+    paths = [a_run(tmp_path / name, finish=False) for name in ("base", "now")]
+    for path in paths:
+        samples = path / "samples.jsonl"
+        lines = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
+        for line in lines:
+            if line["launch"] == 5:
+                line |= {"status": "not_run", "reason": "the budget of 9 s was used up", "latency_us": []}
+        samples.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    base, now = map(side_of_run, paths)
+
+    assert all((cell.status, len(cell.medians_us)) == (Status.OK, 5) for cell in base.cells.values())
+    assert all(row["low"] is not None for row in compare(base, now))
+    (cell, *_) = judge_stored(base, now, Rules()).cells
+    assert (cell.verdict, "measured in 5 of 6 launches" in cell.reason) == (Verdict.INVALID, True)
 
 
 def test_a_lower_quantile_gives_lower_times(tmp_path: Path) -> None:

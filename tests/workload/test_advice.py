@@ -133,6 +133,21 @@ def test_cells_that_were_left_aside_are_named() -> None:
     assert RunTimes(Run("r", "", (), "", Fabric.PCIE, 2, 1, tuple(cells[:1])), samples).notes == ()
 
 
+def test_launches_that_a_budget_cut_off_take_nothing_from_those_before() -> None:
+    """A wrong sum in any launch does."""
+    push, ring = (Cell(name, Call(4096, 2, dtype="float32"), Mode.EAGER, 20) for name in ("push", "ring"))
+    timed = [
+        Samples(cell.cell_id, launch, Status.OK, calls=20, latency_us=((5.0,) * 9,) * 2)
+        for cell in (push, ring) for launch in range(2)
+    ]  # fmt: skip
+    later = [Samples(push.cell_id, 2, Status.NOT_RUN, "budget"), Samples(ring.cell_id, 2, Status.WRONG, "sum")]
+    times = RunTimes(Run("r", "", (), "", Fabric.PCIE, 2, 3, (push, ring)), [*timed, *later])
+    assert times.algorithms(ALL_REDUCE) == ["push"]
+    assert times.launches == 2
+    with pytest.raises(InvalidError, match="no cell that ended ok"):
+        RunTimes(Run("r", "", (), "", Fabric.PCIE, 2, 3, (push, ring)), later)
+
+
 def test_single_calls_do_not_continue_a_curve_of_chains() -> None:
     """A chain was timed at 4 KiB only: 16 KiB, timed alone, holds a launch for each call; nothing lies between."""
     chain, alone = (Cell("push", Call(size, 8), Mode.GRAPH, calls) for size, calls in ((4096, 122), (16384, 1)))

@@ -28,6 +28,12 @@ is then launched in pairs with the default, and its gain is printed with an inte
 
 exit codes: 0 searched, whether or not something is faster; 2 usage; 3 it cannot run here, or the default is wrong"""
 
+_FIXED = (
+    "nproc", "algorithm", "space", "set", "sizes", "dtype", "iterations", "modes", "calls", "nccl", "candidates",
+    "pairs", "seed", "timeout", "share_gpu", "out",
+)  # fmt: skip
+"""Options that a search keeps from its beginning."""
+
 
 def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     """Add the command."""
@@ -59,7 +65,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     add("--resume", type=Path, metavar="FOLDER", help="go on with a search, with this call's budget")
     add("--out", metavar="FOLDER", help="where it is kept; default reports/tune-DATE-TIME")
     add("--json", action="store_true", help="print the outcome as JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, fixed={name: parser.get_default(name) for name in _FIXED})
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
         print(default_space_text(), end="")
         return 0
     budget_s = parse_duration(args.budget)
+    if args.resume:
+        _refuse_other_options(args)
     plan = read_plan(args.resume) if args.resume else _plan(args)
     workplace, folder = _workplace(args, plan), args.resume or _out(args)
 
@@ -104,6 +112,14 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps(outcome.as_dict(), allow_nan=False) if args.json else outcome.text())
     say(f"kept in {folder}")
     return 0
+
+
+def _refuse_other_options(args: argparse.Namespace) -> None:
+    from collbench.errors import UsageError
+
+    given = [name for name, default in args.fixed.items() if getattr(args, name) != default]
+    if given:
+        raise UsageError(f"--resume goes on with the search's own options: leave out what sets its {', '.join(given)}")
 
 
 def _plan(args: argparse.Namespace) -> "TunePlan":

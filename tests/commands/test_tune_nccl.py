@@ -211,6 +211,11 @@ def test_a_default_that_is_wrong_is_nothing_to_compare_with(tmp_path: Path) -> N
         (("-b", "x"), 2, "size 'x'"),
         (("--nccl", "none.so"), 2, "no such file"),
         (("--resume", "nowhere"), 2, "no tune.json there"),
+        (
+            ("--resume", "nowhere", "--set", "NCCL_PROTO=LL,Simple", "--pairs", "9"),
+            2,
+            "leave out what sets its set, pairs",
+        ),
         (("-d", "float8", "--algorithm", "host_ring"), 2, "unknown dtype"),
     ],
 )

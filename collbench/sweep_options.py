@@ -20,7 +20,10 @@ FAMILIES = (
 
 _MOST = 1_000_000
 ALGORITHMS_HELP = f"families ({', '.join(FAMILIES)}), names or all, by commas"
-_FIXED = ("algorithms", "first", "last", "sizes", "iterations", "dtype", "shuffle", "nccl", "skew", "out", "cell")
+_FIXED = (
+    "algorithms", "first", "last", "factor", "sizes", "iterations", "warmup", "dtype", "collective", "skew", "epilogue",
+    "modes", "calls", "op", "launches", "shuffle", "share_gpu", "nccl", "out", "cell",
+)  # fmt: skip
 """Options that a run keeps from its beginning."""
 
 _DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloat16"}
@@ -70,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--resume", metavar="RUN", help="go on with a run that was interrupted")
     add("--out", metavar="FOLDER", help="where the run goes; default reports/run-DATE-TIME")
     add("--json", action="store_true", help="print the rows as JSON")
+    parser.set_defaults(fixed={name: parser.get_default(name) for name in _FIXED})
 
 
 def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = None) -> "Options":
@@ -81,7 +85,7 @@ def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = Non
     """
     if earlier is None:
         return _parsed(args)
-    given = [name for name in _FIXED if getattr(args, name)]
+    given = [name for name, default in args.fixed.items() if getattr(args, name) != default]
     if given:
         raise UsageError(f"--resume goes on with the run's own options: leave out what sets its {', '.join(given)}")
     return _resumed(args, earlier)

@@ -10,7 +10,9 @@
 # its limit does not stop the others. NCCL=PATH/libnccl.so.2 names a library that allows several ranks on one GPU,
 # COLLBENCH_FLASHINFER_INCLUDE where the peers' headers lie, DRY=1 prints the steps instead. BUSY=1 measures although processes
 # of somebody else use a GPU: needed where another GPU of the box has an MPS daemon of its own, wrong where it is this one.
-# LIMIT=SECONDS bounds the one sweep of a systems or libraries part (default 560).
+# LIMIT=SECONDS bounds the one sweep of a systems or libraries part (default 560), NAMES=LIST says which algorithms it takes
+# instead: with 8 ranks all of libraries-8 would take about a quarter of an hour. What a limit cut off goes on with
+# `collbench sweep --resume OUT/runs/PART --budget TIME`.
 set -uo pipefail
 
 part=${1:?PART: kernels, model, systems-8, libraries-8, systems-2, libraries-2, others or gate}
@@ -45,6 +47,7 @@ few=(--modes graph --calls 122 --sizes 1K,14336,64K --launches 5)
 limit=${LIMIT:-560}
 # both halves of the systems have these, so that they can be laid side by side
 anchors=push,one_stage_pull_buffered
+ours=auto,one_stage_pull,push_flags,two_stage_pull,two_stage_push
 compiled=flashinfer_pcie_push,flashinfer_pcie_flat,flashinfer_pcie_block,flashinfer_pcie_ring
 flashinfer=flashinfer_trtllm_fusion,flashinfer_trtllm_one_shot,flashinfer_trtllm_two_shot,flashinfer_pcie_workspace
 flashinfer+=,flashinfer_pcie_copy_ring,flashinfer_pcie_copy_island,flashinfer_vllm
@@ -82,11 +85,11 @@ case $part in
     ;;
   systems-8 | systems-2)
     sweep "$part" "$limit" --nproc "${part#*-}" "${few[@]}" --budget $((limit - 15))s \
-      --algorithms "$anchors,auto,one_stage_pull,push_flags,two_stage_pull,two_stage_push,vllm_one_stage,vllm_two_stage,$compiled,nccl_auto,nccl_tree_ll,nccl_symmetric,symm_one_shot,symm_two_shot"
+      --algorithms "${NAMES:-$anchors,$ours,vllm_one_stage,vllm_two_stage,$compiled,nccl_auto,nccl_tree_ll,nccl_symmetric,symm_one_shot,symm_two_shot}"
     ;;
   libraries-8 | libraries-2)
     sweep "$part" "$limit" --nproc "${part#*-}" "${few[@]}" --budget $((limit - 15))s \
-      --algorithms "$anchors,$vllm,$sglang,$flashinfer,mscclpp"
+      --algorithms "${NAMES:-$anchors,$vllm,$sglang,$flashinfer,mscclpp}"
     ;;
   others)
     sweep expert 120 --nproc 8 --collective all_to_all --skew even,dispatch:1,combine:1 --algorithms expert,own --sizes 14336,64K,1M \

@@ -41,7 +41,8 @@ class Budget:
 
     def used_up(self, doing: str = "") -> str:
         """The sentence that says so; `doing` is what was going on at the end."""
-        return f"the budget of {self.seconds:.0f} s was used up" + (f" while {doing}" if doing else "")
+        seconds = f"{self.seconds:.0f}" if self.seconds >= 1 else f"{self.seconds:.1g}"
+        return f"the budget of {seconds} s was used up" + (f" while {doing}" if doing else "")
 
     def share_s(self, cells: int, planned: int) -> float:
         """Seconds that an algorithm may go on, so that a slow one does not use up the budget of those behind it."""

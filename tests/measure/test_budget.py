@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from collbench.measure.budget import Budget
 from collbench.results.records import Call, Cell, Fabric, Mode, Run, Samples, Status
 from collbench.results.summary import rows
 
@@ -121,3 +122,8 @@ def test_three_iterations_are_noisy() -> None:
     run = Run("r", "", (), "", Fabric.HOST, 2, 1, (cell,))
     (row,) = rows(run, [Samples(cell.cell_id, 0, Status.OK, calls=1, latency_us=((1.0,) * 3, (1.0,) * 3))])
     assert row["flags"] == ["noisy"]
+
+
+def test_a_budget_of_less_than_a_second_is_not_one_of_none() -> None:
+    assert Budget(0.001).used_up() == "the budget of 0.001 s was used up"
+    assert Budget(365.4).used_up("it ran") == "the budget of 365 s was used up while it ran"

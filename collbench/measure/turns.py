@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.measure.plan import Key
+from collbench.results.intervals import LEAST_LAUNCHES
 
 __all__ = ["MARGIN", "Turn", "Work", "fitting", "needed_s", "next_turn"]
 
@@ -46,17 +47,26 @@ def next_turn(work: Sequence[Work], left_s: float) -> Turn | None:
     """The next launch within the `left_s` seconds that are left; None where no whole launch fits any more.
 
     `work` is in the order of the plan. Whoever comes to all of its launches goes there and back: any two of them are
-    launched in the order A B B A, so that drift favours neither. What is left over goes to the next cheapest.
+    launched in the order A B B A, so that drift favours neither. What is left over goes to the next cheapest. Where
+    not all fits, launches behind the fifth wait until nobody comes to five any more.
     """
     some = [one for one in work if one.launches]
-    together = fitting(some, left_s)
-    if together:
-        one = _there_and_back(together)
-        return Turn(one.key, one.launches[0], tuple((w.key, launch) for w in together for launch in w.launches))
-    for one in _cheapest_first(some):
+    first = _up_to_an_interval(some)
+    for stage in (some,) if len(fitting(some, left_s)) == len(some) else (first, some):
+        together = fitting(stage, left_s)
+        if together:
+            one = _there_and_back(together)
+            return Turn(one.key, one.launches[0], tuple((w.key, launch) for w in together for launch in w.launches))
+    for one in (*_cheapest_first(first), *_cheapest_first(some)):
         if one.seconds * (MARGIN if one.is_known else _DOUBT) <= left_s:
             return Turn(one.key, one.launches[0], ((one.key, one.launches[0]),))
     return None
+
+
+def _up_to_an_interval(work: Sequence[Work]) -> list[Work]:
+    """The part of the work after which there is an interval: nobody has a sixth launch before others have five."""
+    cut = [replace(one, launches=tuple(n for n in one.launches if n < LEAST_LAUNCHES)) for one in work]
+    return [one for one in cut if one.launches]
 
 
 def fitting(work: Sequence[Work], left_s: float) -> list[Work]:

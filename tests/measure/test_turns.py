@@ -103,6 +103,14 @@ def test_what_is_left_over_goes_to_the_next_cheapest_in_whole_launches() -> None
     assert made(carried_out(work(1.0, 10.0, 30.0), 40.0)) == {"a0": 4, "a1": 3}
 
 
+def test_nobody_has_a_sixth_launch_before_others_have_five() -> None:
+    """100 launches are asked for, and three algorithms come to five each; the rest goes to whoever is cheapest."""
+    counts = made(carried_out(work(0.1, 0.3, 0.5, 90.0, launches=100), 5.0))
+    assert counts["a1"] == counts["a2"] == 4
+    assert counts["a0"] > 4
+    assert "a3" not in counts
+
+
 def test_two_h200_libraries_have_intervals_but_for_the_slowest() -> None:
     """About the seconds that a sweep of 31 algorithms printed in its first launch; 240 s are left behind that."""
     quick, vllm, sglang = [2.2] * 17, [5.2] * 3, [19.0] * 5

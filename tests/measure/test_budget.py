@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from collbench.measure.budget import Budget
 from collbench.results.records import Call, Cell, Fabric, Mode, Run, Samples, Status
 from collbench.results.summary import rows
@@ -25,6 +27,7 @@ def sweep(run: Path, *words: str, **variables: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_slow_algorithm_leaves_their_share_to_those_behind_it(tmp_path: Path) -> None:
     """Each of the slow one's calls takes 0.2 s: its ten cells alone would take 12 s."""
     begin = time.monotonic()
@@ -39,6 +42,7 @@ def test_a_slow_algorithm_leaves_their_share_to_those_behind_it(tmp_path: Path) 
     assert "not_run" in status["faulty_slow"]
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_took_long_to_open_is_not_opened_twice(tmp_path: Path) -> None:
     """Its share of the budget ends while it opens; as long again is cheaper than another opening."""
     words = ("--algorithms", "faulty_late,faulty_right,faulty_slow", "--sizes", "64,72,80,88", "--calls", "1")
@@ -56,6 +60,7 @@ def test_workers_that_never_come_up_take_no_more_than_the_budget(tmp_path: Path)
     assert found[0]["reason"] == "the budget of 3 s was used up while its workers started"
 
 
+@pytest.mark.slow
 def test_a_cell_that_does_not_end_takes_no_more_than_the_budget(tmp_path: Path) -> None:
     """Its own deadline is half a minute, and that of a library's opening minutes; what is left of a budget is less."""
     begin = time.monotonic()
@@ -90,6 +95,7 @@ def resume(run: Path, budget: str) -> "subprocess.CompletedProcess[str]":
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_resumed_run_finishes_what_needs_the_fewest_seconds_and_begins_nothing_that_does_not_fit(
     tmp_path: Path,
 ) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SLOW] = []
+    # shells start what runs behind `&` or `nohup` with these ignored, and every program of a test would inherit it
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

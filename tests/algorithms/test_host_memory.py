@@ -48,14 +48,14 @@ def test_a_raised_flag_means_that_the_data_are_there(forked: Any, rounds: int, c
 
 
 def test_the_litmus_test_can_fail(forked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With flags raised before the data are written, stale numbers are seen."""
+    """With flags raised before the data are written, stale numbers are seen: the sooner, the more ranks overlap."""
     publish = HostMemory.publish
 
     def early(self: HostMemory, line: int, value: int) -> None:
         publish(self, line, value + value % 2)
 
     monkeypatch.setattr(HostMemory, "publish", early)
-    assert sum(litmus(forked, 2_000, 1_000)) > 0
+    assert any(sum(litmus(forked, rounds, 1_000)) > 0 for rounds in (2_000, 20_000, 100_000))
 
 
 def test_memory_is_private_zeroed_and_laid_out_in_lines(forked: Any) -> None:

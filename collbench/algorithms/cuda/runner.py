@@ -216,11 +216,11 @@ class OwnRunner(Runner):
         return os.environ.get("COLLBENCH_OWN_PDL") != "0" and 10 * major + minor >= EARLY_SINCE
 
     def _starts_early(self, launch: Launch) -> bool:
-        """Try it once: where a wait is given up with it, on any rank, no rank uses it, and the evidence says so."""
+        """Try it once: where a driver refuses it, or any rank gives up waiting, no rank uses it, and the evidence says so."""
         trouble = ""
         try:
             self._graph_us(launch)
-        except TimeoutError as error:
+        except (DriverError, TimeoutError) as error:
             trouble = str(error) or "a call did not end"
         told = next((text for text in self.ranks.exchange(trouble) if text), "")
         if told:

@@ -12,6 +12,7 @@ from collbench.algorithms.base import registry
 from collbench.algorithms.cuda import memory, runner, tuning
 from collbench.algorithms.cuda.compile import SPEEDUPS, Variant
 from collbench.algorithms.cuda.designs import collective_of
+from collbench.algorithms.cuda.driver import DriverError
 from collbench.algorithms.own_runners import Auto, Islands, OneStagePullBuffered, Push, PushAllGather, PushReduceScatter
 from collbench.errors import UsageError
 from collbench.results.records import Call, Collective
@@ -224,6 +225,22 @@ def test_early_start_that_makes_a_rank_give_up_is_left_out(machine: list[Any], m
     monkeypatch.setattr(Push, "failure", lambda _: "rank 0 waited" if Launcher.made[-1].pdl else "")
     with Push(Ranks(), Call(1024, 2), 1) as push:
         assert push.proof().evidence["early start"] == "left out: rank 0 waited"
+
+
+def test_early_start_that_a_driver_refuses_is_left_out(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was nobody's wish: a launch attribute that is not taken costs no cell."""
+
+    class Refusing(Launcher):
+        def __call__(self, slot: int, stream: int) -> None:
+            if self.pdl:
+                raise DriverError("launch of slot 0: CUDA_ERROR_NOT_SUPPORTED")
+            super().__call__(slot, stream)
+
+    monkeypatch.setattr(runner, "Launcher", Refusing)
+    with Push(Ranks(), Call(1024, 2), 1) as push:
+        evidence = push.proof().evidence
+        assert evidence["early start"] == "left out: launch of slot 0: CUDA_ERROR_NOT_SUPPORTED"
+        assert "+pdl" not in evidence["kernel"] + evidence["tuning"]
 
 
 def test_a_given_launch_is_taken_as_it_is(machine: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

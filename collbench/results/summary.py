@@ -111,8 +111,10 @@ def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
 
 
 def _cut_off(cut: Sequence[Samples], launches: int) -> str:
-    why = {clean(one.reason) for one in cut}
-    return f"{len(cut)} of {launches} launches were not run" + (f": {why.pop()}" if len(why) == 1 and all(why) else "")
+    last = cut[-1]
+    why = clean(last.reason) or "no reason was recorded"
+    alike = all(one.reason == last.reason for one in cut)
+    return f"{len(cut)} of {launches} launches were not run: {why if alike else f'launch {last.launch}: {why}'}"
 
 
 def is_noisy(folds: Sequence[np.ndarray[Any, np.dtype[np.float64]]], p50: float, p99: float) -> bool:

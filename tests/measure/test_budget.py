@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,11 @@ def test_launches_that_a_budget_cut_off_do_not_hide_the_others() -> None:
     (row,) = rows(run, [measured, cut])
     assert (row["status"], row["p50_us"], row["launches"]) == ("ok", 2.0, 1)
     assert row["reason"] == "1 of 2 launches were not run: the budget of 4 s was used up"
+    other = replace(cut, launch=2, reason="the budget of 4 s was used up while it was opened")
+    (row,) = rows(run, [measured, cut, other])
+    assert row["reason"] == "2 of 3 launches were not run: launch 2: the budget of 4 s was used up while it was opened"
+    (row,) = rows(run, [measured, replace(cut, reason="")])
+    assert row["reason"] == "1 of 2 launches were not run: no reason was recorded"
 
 
 def test_three_iterations_are_noisy() -> None:

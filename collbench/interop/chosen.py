@@ -31,8 +31,15 @@ def parse_only(texts: Sequence[str]) -> dict[str, frozenset[str]]:
         if name in found:
             raise UsageError(f"--only {name}=... stands there twice: give its values behind one, parted by commas")
         parts = values.split(",")
-        found[name] = frozenset(str(parse_bytes(part)) for part in parts) if name == "bytes" else frozenset(parts)
+        found[name] = frozenset(map(_size, parts) if name == "bytes" else parts)
     return found
+
+
+def _size(text: str) -> str:
+    try:
+        return str(parse_bytes(text))
+    except UsageError as error:
+        raise UsageError(f"--only bytes: {error}") from None
 
 
 def chosen(run: Run, samples: Sequence[Samples], only: Mapping[str, frozenset[str]]) -> tuple[Run, list[Samples]]:

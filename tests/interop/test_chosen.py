@@ -22,6 +22,11 @@ def test_what_is_no_field_or_no_size_is_refused(text: str) -> None:
         parse_only([text])
 
 
+def test_a_size_that_is_none_says_of_which_option() -> None:
+    with pytest.raises(UsageError, match=r"^--only bytes: size '1Q': expected a number of bytes"):
+        parse_only(["bytes=1K,1Q"])
+
+
 def test_a_field_stands_once() -> None:
     with pytest.raises(UsageError, match="twice"):
         parse_only(["mode=graph", "mode=eager"])

@@ -216,7 +216,7 @@ class OwnRunner(Runner):
         return os.environ.get("COLLBENCH_OWN_PDL") != "0" and 10 * major + minor >= EARLY_SINCE
 
     def _starts_early(self, launch: Launch) -> bool:
-        """Try it once: where a driver refuses it, or any rank gives up waiting, no rank uses it, and evidence says so."""
+        """Try it once: if a driver refuses it, or any rank gives up waiting, no rank uses it, and evidence says so."""
         trouble = ""
         try:
             self._graph_us(launch)

@@ -1,15 +1,12 @@
 """What every algorithm on CUDA asks of a machine before it asks anything of its own."""
 
-import os
-from collections.abc import Mapping
-
 from collbench.results.records import Call, Collective, Support
 from collbench.topology.machine import Machine
 from collbench.topology.models import EARLY_SINCE
 
 __all__ = [
-    "EARLY_SINCE", "may_start_early", "module_loading", "number", "ranks_share_gpu", "refuse", "refuse_elements",
-    "refuse_machine", "version_text",
+    "EARLY_SINCE", "may_start_early", "number", "ranks_share_gpu", "refuse", "refuse_elements", "refuse_machine",
+    "version_text",
 ]  # fmt: skip
 
 SWEEP_EXTRA = "pip install 'collbench[sweep]'"
@@ -18,15 +15,6 @@ SWEEP_EXTRA = "pip install 'collbench[sweep]'"
 def may_start_early(machine: Machine) -> bool:
     """Whether its GPUs know programmatic dependent launch; no where nobody knows what they are."""
     return number(machine.arch) >= EARLY_SINCE
-
-
-def module_loading() -> Mapping[str, str]:
-    """Variables of workers that run other people's kernels: these are loaded before anybody waits for a peer.
-
-    All of torch's are loaded too, at every start, so whoever wants quicker starts may set CUDA_MODULE_LOADING=LAZY.
-    """
-    name = "CUDA_MODULE_LOADING"
-    return {name: os.environ.get(name) or "EAGER"}
 
 
 def refuse(machine: Machine, call: Call, dtypes: tuple[str, ...]) -> Support | None:

@@ -3,8 +3,10 @@
 Which compute capabilities it compiles for changed with its releases; read in 0.5.3 and 0.7.4.
 """
 
+from dataclasses import replace
+
 from collbench.algorithms.base import Foreign
-from collbench.algorithms.cuda_support import number, ranks_share_gpu
+from collbench.algorithms.cuda_support import may_start_early, number, ranks_share_gpu
 from collbench.algorithms.epilogues import RESIDUAL_RMSNORM
 from collbench.algorithms.fusion_rows import one_shot_overflows, rows_of_fusion
 from collbench.algorithms.known_system import (
@@ -120,7 +122,7 @@ _CHECKS = (
 _FINE = Support.yes("compiled at its first call with nvcc and ninja", _SOURCE)
 _RUNNER = "collbench.algorithms.flashinfer_library_runner"
 
-ALGORITHMS = tuple(
+_BUILT = tuple(
     library(
         f"flashinfer_trtllm_{name}", summary, _REFERENCE, (*_CHECKS, *more), _FINE, traffic, family="flashinfer",
         way=Way(f"{_RUNNER}:{runner}", epilogues=(RESIDUAL_RMSNORM,), foreign=Foreign(FLASHINFER)),
@@ -128,10 +130,14 @@ ALGORITHMS = tuple(
     for name, summary, more, traffic, runner in (
         ("fusion", "one-shot push with a sentinel or two-shot, as it chooses, with RMSNorm behind it", (_CHOICE,),
          pushed, "Fusion"),
-        ("one_shot", "the same, one-shot forced", (_one_shot_addresses,), pushed, "FusionOneShot"),
+        ("fusion_pdl", "the same, launched early, as vLLM and SGLang launch it in their servers", (_CHOICE,),
+         pushed, "FusionEarly"),
+        ("one_shot", "as it is by default, one-shot forced", (_one_shot_addresses,), pushed, "FusionOneShot"),
         ("two_shot", "the same, two-shot forced: pull and push", (_two_shot_rows,), pulled_twice, "FusionTwoShot"),
     )
 )  # fmt: skip
+
+ALGORITHMS = tuple(replace(one, starts_early=may_start_early) if one.name.endswith("_pdl") else one for one in _BUILT)
 """The fused all-reduce over a `trtllm` workspace."""
 
 SYSTEMS = (

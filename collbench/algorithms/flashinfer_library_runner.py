@@ -14,8 +14,8 @@ from collbench.algorithms.library_uses import Use
 from collbench.results.records import Call
 
 __all__ = [
-    "USES", "CopyEngineIsland", "CopyEnginePiped", "CopyEngineRing", "CopyEngineRingMemop", "Fusion", "FusionOneShot",
-    "FusionTwoShot", "VllmKernels", "Workspace",
+    "USES", "CopyEngineIsland", "CopyEnginePiped", "CopyEngineRing", "CopyEngineRingMemop", "Fusion", "FusionEarly",
+    "FusionOneShot", "FusionTwoShot", "VllmKernels", "Workspace",
 ]  # fmt: skip
 
 _COMM, _AR, _PCIE, _VLLM = (
@@ -58,15 +58,12 @@ USES = (*_FUSION_USES, *_PCIE_USES, *_VLLM_USES)
 """Everything that is called here."""
 
 
-def _early() -> bool:
-    """Whether to ask for programmatic dependent launch: not its default, but what vLLM 0.33.0 and SGLang 0.5.23 do."""
-    return os.environ.get("COLLBENCH_FLASHINFER_PDL") == "1"
-
-
 class Fusion(LibraryRunner):
     """`allreduce_fusion` over a `trtllm` workspace, one-shot or two-shot as FlashInfer chooses."""
 
     one_shot: ClassVar[bool | None] = None
+    early: ClassVar[bool] = False
+    """Whether it asks for programmatic dependent launch, which is not its default."""
 
     def __init__(self, ranks: Ranks, call: Call, slots: int) -> None:
         super().__init__(ranks, call, slots)
@@ -112,11 +109,11 @@ class Fusion(LibraryRunner):
         self._close.callback(self._free)
         pattern = comm.AllReduceFusionPattern
         self._arguments = [self._slot(torch, pattern, i, (rows, hidden)) for i in range(self.slots)]
-        self._notes |= {"shape": f"{rows} x {hidden}", "launch_with_pdl": str(_early())}
+        self._notes |= {"shape": f"{rows} x {hidden}", "launch_with_pdl": str(self.early)}
 
     def _slot(self, torch: Any, pattern: Any, i: int, shape: tuple[int, int]) -> dict[str, Any]:  # noqa: ANN401
         common = {
-            "input": self._x[i].view(shape), "workspace": self._workspace, "launch_with_pdl": _early(),
+            "input": self._x[i].view(shape), "workspace": self._workspace, "launch_with_pdl": self.early,
             "use_oneshot": self.one_shot, "fp32_acc": True,
         }  # fmt: skip
         if not self.call.epilogue:
@@ -138,6 +135,12 @@ class Fusion(LibraryRunner):
         handles = workspace.ipc_handles
         workspace.destroy()
         self._forget(handles)  # the package keeps the memory by these, which destroy() leaves
+
+
+class FusionEarly(Fusion):
+    """With programmatic dependent launch, as vLLM 0.33.0 and SGLang 0.5.23 ask for in their servers."""
+
+    early = True
 
 
 class FusionOneShot(Fusion):

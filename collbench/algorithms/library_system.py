@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from collbench.algorithms.base import Algorithm, Foreign
-from collbench.algorithms.cuda_support import module_loading, ranks_share_gpu, refuse_elements
+from collbench.algorithms.cuda_support import ranks_share_gpu, refuse_elements
 from collbench.algorithms.epilogues import why_not
 from collbench.algorithms.known_system import Check, full_nvlink, is_assumed, system, verdict
 from collbench.algorithms.library_build import BUILD_S
@@ -66,7 +66,7 @@ def _environment(own: Mapping[str, str], machine: Machine) -> Mapping[str, str]:
     shared["COLLBENCH_FULL_NVLINK"] = "1" if full_nvlink(machine) or ranks_share_gpu(machine) else "0"
     if ranks_share_gpu(machine):
         shared["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
-    return {**module_loading(), "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", **shared, **own}
+    return {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", **shared, **own}
 
 
 def _cost_us(call: Call, machine: Machine) -> float:

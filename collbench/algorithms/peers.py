@@ -1,9 +1,9 @@
 """What all peers' kernels compiled from installed headers share: when they run, and how their records are made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from collbench.algorithms.base import Algorithm
-from collbench.algorithms.cuda_support import module_loading, number, ranks_share_gpu, refuse
+from collbench.algorithms.cuda_support import number, ranks_share_gpu, refuse
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Call, Collective, Support
 from collbench.topology.graph import Topology
@@ -72,11 +72,6 @@ def _refuse_reach(machine: Machine) -> Support | None:
     return None
 
 
-def _environment(machine: Machine) -> Mapping[str, str]:
-    del machine
-    return module_loading()
-
-
 def _cost_us(call: Call, machine: Machine) -> float:
     del machine
     return 6.0 + call.bytes * call.world_size / 100_000
@@ -95,5 +90,5 @@ def peer_algorithm(
     return Algorithm(
         name=name, collective=Collective.ALL_REDUCE, summary=summary, reference=reference, traffic=traffic,
         support=support, runner=f"collbench.algorithms.{family}_runner:{runner}", family=family, imports=("torch",),
-        environment=_environment, cost_us=_cost_us, opening_s=_COMPILE_S,
+        cost_us=_cost_us, opening_s=_COMPILE_S,
     )  # fmt: skip

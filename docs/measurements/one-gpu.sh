@@ -49,8 +49,8 @@ limit=${LIMIT:-560}
 anchors=push,one_stage_pull_buffered
 ours=auto,one_stage_pull,push_flags,two_stage_pull,two_stage_push
 compiled=flashinfer_pcie_push,flashinfer_pcie_flat,flashinfer_pcie_block,flashinfer_pcie_ring
-flashinfer=flashinfer_trtllm_fusion,flashinfer_trtllm_one_shot,flashinfer_trtllm_two_shot,flashinfer_pcie_workspace
-flashinfer+=,flashinfer_pcie_copy_ring,flashinfer_pcie_copy_island,flashinfer_vllm
+flashinfer=flashinfer_trtllm_fusion,flashinfer_trtllm_fusion_pdl,flashinfer_trtllm_one_shot,flashinfer_trtllm_two_shot
+flashinfer+=,flashinfer_pcie_workspace,flashinfer_pcie_copy_ring,flashinfer_pcie_copy_island,flashinfer_vllm
 vllm=vllm_custom_all_reduce,vllm_forced_one_stage,vllm_forced_two_stage
 sglang=sglang
 
@@ -96,7 +96,7 @@ case $part in
       --modes graph --calls 1,122 --budget 110s
     sweep joined 100 --nproc 8 --algorithms coalesced,push,nccl_ring_ll --modes graph --calls 122 --sizes 1K,14336 --budget 90s
     sweep nccl-depth 70 --nproc 8 --algorithms nccl_symmetric,nccl_per_call_ring_ll,nccl_auto "${chain[@]}" --budget 60s
-    sweep fused-libraries 60 --nproc 8 --algorithms flashinfer_trtllm_fusion,push,islands --epilogue residual_rmsnorm --sizes 14336,43008 \
+    sweep fused-libraries 60 --nproc 8 --algorithms push,islands,flashinfer_trtllm_fusion,flashinfer_trtllm_fusion_pdl --epilogue residual_rmsnorm --sizes 14336,43008 \
       --calls 122 --modes graph --budget 50s
     step tune-nccl 150 "$python" -m collbench tune-nccl --nproc 2 --share-gpu "${busy[@]}" "${nccl[@]}" -b 14336 --budget 140s --out "$out/runs/tune"
     ;;

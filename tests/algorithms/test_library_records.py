@@ -19,7 +19,10 @@ NVLINK = replace(PCIE, fabric=Fabric.NVLINK, facts={"arch": "sm_90", "p2p": "ok"
 GATED = ("vllm_custom_all_reduce", "sglang_custom_all_reduce")
 PUSHED = ("sglang_forced_one_shot_push", "sglang_forced_two_shot_push")
 FORCED = ("vllm_forced_one_stage", "vllm_forced_two_stage", *PUSHED, "sglang_classic_one_stage")
-FUSION = ("flashinfer_trtllm_fusion", "flashinfer_trtllm_one_shot", "flashinfer_trtllm_two_shot")
+FUSION = (
+    "flashinfer_trtllm_fusion", "flashinfer_trtllm_fusion_pdl", "flashinfer_trtllm_one_shot",
+    "flashinfer_trtllm_two_shot",
+)  # fmt: skip
 COPIES = ("flashinfer_pcie_copy_ring", "flashinfer_pcie_copy_island")
 LIBRARIES = sorted(
     name for name, one in registry().items() if "_library_runner:" in one.runner or "mscclpp_runner:" in one.runner

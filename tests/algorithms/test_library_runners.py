@@ -29,7 +29,7 @@ pytest.importorskip("torch")  # here, so that no rank has to import it
 ROOT = Path(__file__).resolve().parents[2]
 FAKES = ROOT / "tests" / "packages" / "libraries"
 RUNNERS: list[type[Runner]] = [
-    flashinfer.Fusion, flashinfer.FusionOneShot, flashinfer.FusionTwoShot, flashinfer.Workspace,
+    flashinfer.Fusion, flashinfer.FusionEarly, flashinfer.FusionOneShot, flashinfer.FusionTwoShot, flashinfer.Workspace,
     flashinfer.CopyEngineRing, flashinfer.CopyEngineIsland, vllm.Gated, vllm.Forced, sglang.Gated, sglang.OneShotPush,
     sglang.TwoShotPush, sglang.OneShotPull, sglang.TwoShotPull, sglang.Classic,
     mscclpp_runner.OneShotPacket,
@@ -97,15 +97,10 @@ def test_each_runner_calls_its_library_rightly(forked: Forked, tmp_path: Path) -
         assert any(key.startswith("built ") for key in told[0][1]) == compiles, name
 
 
-@pytest.mark.parametrize("asked_for", ["", "1"])
-def test_the_fusion_is_told_whether_it_may_start_early(
-    asked_for: str, forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLLBENCH_FLASHINFER_PDL", asked_for)
-    (told,) = run(forked, [flashinfer.FusionOneShot], Call(1024, 2), tmp_path).values()
-    assert [(problem, evidence["launch_with_pdl"], error) for problem, evidence, error in told] == [
-        ("", str(asked_for == "1"), "")
-    ] * 2
+def test_only_the_fusion_of_servers_may_start_early(forked: Forked, tmp_path: Path) -> None:
+    for name, told in run(forked, [flashinfer.FusionEarly, flashinfer.Fusion], Call(1024, 2), tmp_path).items():
+        early = str(name.endswith("FusionEarly"))
+        assert [(problem, texts["launch_with_pdl"], error) for problem, texts, error in told] == [("", early, "")] * 2
 
 
 def test_the_fusion_with_its_epilogue(forked: Forked, tmp_path: Path) -> None:

@@ -117,16 +117,3 @@ def test_a_ring_pass_is_one_stream_each_way() -> None:
     for ranks in (4, 8):
         for phase in registry()["flashinfer_pcie_ring"].traffic(Call(4096, ranks), GPUS).phases:
             assert sorted(f.src for f in phase.flows) == sorted(f.dst for f in phase.flows) == list(range(ranks))
-
-
-@pytest.mark.parametrize(("given", "expected"), [(None, "EAGER"), ("", "EAGER"), ("LAZY", "LAZY")])
-def test_other_peoples_kernels_are_loaded_before_anybody_waits(
-    given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Compiled peers and libraries alike; what the user sets goes before."""
-    monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
-    if given is not None:
-        monkeypatch.setenv("CUDA_MODULE_LOADING", given)
-    known = registry()
-    for name in ("vllm_one_stage", "flashinfer_trtllm_fusion"):
-        assert known[name].environment(MACHINE)["CUDA_MODULE_LOADING"] == expected

@@ -1,5 +1,7 @@
 """A launch's cost is learnt without what is paid once."""
 
+import pytest
+
 from collbench.measure.costs import TOOK, Costs, took_s
 
 A, B, C = ("a", ""), ("b", ""), ("c", "")
@@ -33,6 +35,32 @@ def test_the_first_of_its_kin_compiled_for_all_of_them() -> None:
     assert [found.of(key) for key in (A, B, C)] == [25.0, 25.0, 2.0]
     found.learn(A, 1, 27.0, 4)
     assert found.of(A) == 27.0
+
+
+def test_a_single_launch_falls_as_others_fell() -> None:
+    """Whoever opens a sweep pays for its start, and would never seem to fit a second time."""
+    found = costs()
+    found.learn(A, 0, 12.0, 4)
+    found.learn(B, 0, 10.0, 4)
+    assert (found.of(A), found.of(B)) == (12.0, 10.0)
+    for launch in (1, 2):
+        found.learn(B, launch, 4.0, 4)
+    assert (found.of(A), found.of(B)) == (pytest.approx(4.8), 4.0)
+    found.learn(C, 0, 5.0, 4)
+    assert found.of(C) == 2.0
+    found.learn(A, 1, 6.0, 4)
+    assert found.of(A) == 6.0
+
+
+def test_nothing_falls_by_growth_or_by_what_others_had_paid_for() -> None:
+    found = costs(a="library", b="library")
+    found.learn(A, 0, 20.0, 4)
+    found.learn(B, 0, 4.0, 4)
+    found.learn(B, 1, 1.0, 4)
+    found.learn(C, 0, 3.0, 4)
+    assert (found.of(A), found.of(C)) == (4.0, 3.0)
+    found.learn(A, 1, 30.0, 4)
+    assert found.of(C) == 3.0
 
 
 def test_who_was_not_launched_takes_what_its_kin_take() -> None:

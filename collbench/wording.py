@@ -1,8 +1,11 @@
-"""Short lists of names in sentences."""
+"""Short lists of names in sentences, and what parts a reason from the advice behind it."""
 
 from collections.abc import Sequence
 
-__all__ = ["first_few", "first_of"]
+__all__ = ["ADVICE", "first_few", "first_of"]
+
+ADVICE = "; this one takes "
+"""Begins the part of a reason that helps whoever has the run at hand, and nobody who reads a table of it."""
 
 
 def first_few(names: Sequence[str], most: int) -> str:

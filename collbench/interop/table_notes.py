@@ -11,6 +11,7 @@ from collbench.results.markdown import plain
 from collbench.results.private import public
 from collbench.results.records import Flag
 from collbench.units import format_bytes, format_us
+from collbench.wording import ADVICE
 
 __all__ = ["Entry", "notes"]
 
@@ -90,10 +91,11 @@ def _on_launches(entries: Iterable[Entry], whose: str) -> list[str]:
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    """Status and reason in Markdown; empty where there is nothing to say."""
+    """Status and reason in Markdown, without advice on how to go on; empty where there is nothing to say."""
     if row["status"] == "ok" and not row["reason"]:
         return ""
-    return f"{plain(str(row['status']))}: {plain(public(row['reason']), _MOST_REASON) or 'no reason was recorded'}"
+    why = plain(public(row["reason"].partition(ADVICE)[0]), _MOST_REASON)
+    return f"{plain(str(row['status']))}: {why or 'no reason was recorded'}"
 
 
 def _grouped(lines: _Lines, of: Callable[[Mapping[str, Any]], str]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from collbench.measure.plan import Key
 from collbench.measure.turns import Work, needed_s
-from collbench.wording import first_few
+from collbench.wording import ADVICE, first_few
 
 __all__ = ["Shortfall"]
 
@@ -32,7 +32,7 @@ class Shortfall:
         one = self._work.get(key)
         if one is None or one not in self._short:
             return ""
-        return f"{self._held()}; this one takes {_seconds(one.seconds)} a launch: {self._remedy(key)}"
+        return f"{self._held()}{ADVICE}{_seconds(one.seconds)} a launch: {self._remedy(key)}"
 
     def summary(self) -> str:
         """One line about all of them; empty where none is short."""

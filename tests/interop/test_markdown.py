@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from collbench.errors import InvalidError
 from collbench.interop.markdown import Source, markdown
+from collbench.measure.shortfall import Shortfall
+from collbench.measure.turns import Work
 from collbench.results.intervals import interval_of_medians
 from collbench.results.records import Call, Cell, Fabric, Flag, Mode, Run, Samples, Status
 from collbench.results.store import RunFolder
@@ -112,6 +114,16 @@ def test_reasons_and_flags_name_the_sizes_that_they_hold_for(tmp_path: Path) -> 
 
     assert "- throttled (clocks were held down): `host_ring`\n" in page
     assert "- not_run: no time was left: `gloo` (at 14K)\n" in page
+
+
+def test_how_to_go_on_is_no_part_of_a_table(tmp_path: Path) -> None:
+    """The run lies elsewhere, and what a launch takes differs from row to row where the reason does not."""
+    ring, gloo = (Work((name, ""), (0,), seconds) for name, seconds in (("host_ring", 1.0), ("gloo", 2.0)))
+    told = {one.key[0]: Shortfall([ring, gloo], 5, 3.0).reason(one.key) for one in (ring, gloo)}
+    assert all("--resume" in reason for reason in told.values())
+    failing = {name: (Status.NOT_RUN, reason) for name, reason in told.items()}
+    page = markdown([host_run(tmp_path / "run", calls=(1,), failing=failing)])
+    assert page.endswith("- not_run: the budget of 3 s held 5 launches of no algorithm: `gloo`, `host_ring`\n")
 
 
 def test_a_cell_that_was_not_planned_is_empty_and_said_to_be(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def read_samples(
     truth, columns = folder / SAMPLES, folder / PARQUET
     if not truth.exists():
         stored = read_parquet(columns) if columns.exists() else []
-        return _keep(enumerate(stored, 1), f"{PARQUET} launch", rows)
+        return _keep(enumerate(stored, 1), f"{PARQUET} entry", rows)
     try:
         found, problems, damaged = _read_lines(truth, rows, version)
     except InvalidError as error:
@@ -153,7 +153,7 @@ def _repair(
     found: list[Samples], columns: Path, rows: Mapping[str, tuple[int, ...]], *, damaged: bool
 ) -> tuple[list[Samples], list[str]]:
     try:
-        stored, problems = _keep(enumerate(read_parquet(columns), 1), f"{PARQUET} launch", rows)
+        stored, problems = _keep(enumerate(read_parquet(columns), 1), f"{PARQUET} entry", rows)
     except InvalidError as error:
         return found, [str(error)]
     added = _beyond(stored, found)

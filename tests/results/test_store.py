@@ -547,3 +547,17 @@ def test_a_damaged_plan_says_nothing_of_the_samples(tmp_path: Path) -> None:
         os.truncate(tmp_path / "run" / name, 20)
     with pytest.raises(InvalidError, match=r"run\.json: not JSON .*damaged, and without the plan in it no sample can"):
         RunFolder.open(tmp_path / "run")
+
+
+def test_what_is_wrong_in_the_columns_is_named_by_its_entry(tmp_path: Path) -> None:
+    """An entry is a cell and a launch: it is no launch's number."""
+    made = synthetic_run(tmp_path / "run", sizes=(1024, 2048), launches=2)
+    before = RunFolder.open(made.path).samples()
+    (made.path / "samples.jsonl").unlink()
+    record = json.loads((made.path / "run.json").read_text())
+    gone = record["cells"].pop()
+    (made.path / "run.json").write_text(json.dumps(record))
+    numbers = [n for n, one in enumerate(before, 1) if one.cell_id == gone["cell_id"]]
+    told = [f"samples.parquet entry {number}: cell {gone['cell_id']!r} is not in the plan" for number in numbers]
+    found = RunFolder.open(made.path).problems()
+    assert [any(text.startswith(start) for text in found) for start in told] == [True, True]

@@ -1,6 +1,7 @@
 """How a call is read: what is wrong is said in one line, which names the option or the command that was meant."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -24,6 +25,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, takes no abbreviations (a new option would break them), knows `--debug`.
 
+    What it reads has `given`: the options that stand in the call, as they were typed, by their `dest`.
+
     A command refuses the words that it does not know itself: argparse leaves them to the parser above it, which can
     point to its own `--help` only.
     """
@@ -34,14 +37,19 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
         )
+        self._given: list[argparse.Action] = []
 
     def parse_known_args(  # type: ignore[override]  # argparse's overloads say the same
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Read the call; there are no unknown words in what comes back."""
-        found, rest = super().parse_known_args(args, namespace)
+        words = sys.argv[1:] if args is None else list(args)
+        self._given.clear()
+        found, rest = super().parse_known_args(words, namespace)
         if rest and not self._takes(found, rest):
             self.error(self._unknown(rest))
+        # a command's own, read before, stand there already
+        found.given = {action.dest: _typed(action, words) for action in self._given} | getattr(found, "given", {})
         return found, []
 
     def _takes(self, found: argparse.Namespace, rest: Sequence[str]) -> bool:
@@ -75,6 +83,11 @@ class Parser(argparse.ArgumentParser):
                 return f"{action.option_strings[-1]} {name}"
         return names.get(nearest(name, names), "")
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:  # noqa: ANN401 - argparse's signature
+        if action.option_strings:
+            self._given.append(action)
+        return super()._get_values(action, arg_strings)
+
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - argparse's signature
         try:
             return super()._get_value(action, arg_string)
@@ -95,3 +108,9 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(None, told)
         told = f"invalid choice: {value!r} (choose from {', '.join(known)})"
         raise argparse.ArgumentError(action, f"{told}: did you mean {meant}?" if meant else told)
+
+
+def _typed(action: argparse.Action, words: Sequence[str]) -> str:
+    """The name of an option that stands among the words; its first one where a value is tied to it."""
+    typed = {word.partition("=")[0] for word in words}
+    return next((name for name in action.option_strings if name in typed), action.option_strings[0])

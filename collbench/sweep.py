@@ -68,7 +68,7 @@ def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
     from collbench.measure.team import Place, follow
 
     earlier = _earlier_run(args.resume)
-    options = options_of(args, earlier.settings if earlier else None)
+    options = options_of(args, {**earlier.settings, "launches": earlier.launches} if earlier else None)
     place = Place.from_torchrun(os.environ) if under_torchrun else None
     if place is not None and place.node > 0:
         import tempfile
@@ -106,12 +106,29 @@ def _earlier_run(path: str | None) -> "Run | None":
 
 
 def _check_same(earlier: "Run", machine: "Machine", plan: "Plan") -> None:
-    """A resumed run must end with the cells that it began with, measured on the same machine."""
+    """A resumed run must end with the cells that it began with, measured by the same software on the same machine."""
     if earlier.world_size != machine.ranks or earlier.fabric != machine.fabric:
         here, there = f"{machine.ranks} ranks on {machine.fabric}", f"{earlier.world_size} on {earlier.fabric}"
         raise InvalidError(f"--resume: the run has {there}, this would be {here}: start a new run")
+    if changed := _changed(earlier, machine):
+        raise InvalidError(f"--resume: {changed}: its launches would not be alike: start a new run")
     if not {c.cell_id for c in earlier.cells} <= {c.cell_id for c in plan.cells}:
         raise InvalidError("--resume: this release would measure other cells than the run began with: start a new run")
+
+
+def _changed(earlier: "Run", machine: "Machine") -> str:
+    """What of the machine or the software is no longer as the run knew it; empty where nothing is, or nobody knows."""
+    from collbench import __version__
+
+    if earlier.version != __version__:
+        return f"the run was made with collbench {earlier.version}, this is {__version__}"
+    prints = earlier.machine.get("fingerprint")
+    hard = prints.get("hard") if isinstance(prints, Mapping) else None
+    for name, now in machine.fingerprint["hard"].items():
+        before = hard.get(name, now) if isinstance(hard, Mapping) else now
+        if before != now:
+            return f"{name} was {before or 'unknown'} and is {now or 'unknown'} now"
+    return ""
 
 
 def _prepare(
@@ -179,12 +196,14 @@ def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", p
     from collbench.measure.progress import Progress
     from collbench.measure.supervise import Supervisor
     from collbench.results.problems import warn
+    from collbench.results.records import Status
     from collbench.sweep_output import crowding, print_rows
 
     folder = _open_folder(args, options, machine, plan)
     told = folder.problems()
     warn([*told, *crowding(folder.run)])
-    progress = Progress(len(plan.cells) * options.launches)
+    held = sum(one.status is not Status.NOT_RUN for one in folder.samples())
+    progress = Progress(len(plan.cells) * options.launches - held)
     try:
         with folder:
             seconds = probe_seconds(options, machine)
@@ -205,12 +224,18 @@ def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine
     import datetime as dt
 
     from collbench import __version__
-    from collbench.results.records import Run
+    from collbench.results.records import Resumed, Run
     from collbench.results.store import RunFolder
 
-    if args.resume:
-        return RunFolder.open(Path(args.resume), write=True)
     now = dt.datetime.now(dt.UTC)
+    if args.resume:
+        folder = RunFolder.open(Path(args.resume), write=True)
+        try:
+            folder.go_on(Resumed(now.isoformat(timespec="seconds"), _command()), options.launches)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
     path = Path(args.out) if args.out else Path("reports") / f"run-{now:%Y%m%d-%H%M%S}"
     run = Run(
         run_id=f"{now:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", created=now.isoformat(timespec="seconds"),

@@ -22,9 +22,9 @@ _MOST = 1_000_000
 ALGORITHMS_HELP = f"families ({', '.join(FAMILIES)}), names or all, by commas"
 _FIXED = (
     "algorithms", "first", "last", "factor", "sizes", "iterations", "warmup", "dtype", "collective", "skew", "epilogue",
-    "modes", "calls", "op", "launches", "shuffle", "share_gpu", "nccl", "out", "cell",
+    "modes", "calls", "op", "shuffle", "share_gpu", "nccl", "out", "cell",
 )  # fmt: skip
-"""Options that a run keeps from its beginning."""
+"""Options that a run keeps from its beginning; launches may be added."""
 
 _DTYPES = {"float": "float32", "half": "float16", "int": "int32", "bf16": "bfloat16"}
 """nccl-tests' names of dtypes beside our own."""
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calls", default="1,122", metavar="K", help="calls per sample: 1 is isolated, more are chained; default 1,122"
     )
     add("--op", default="sum", help="reduction; default sum")
-    add("--launches", type=int, default=1, metavar="N", help="fresh starts of all ranks; 5 give an interval; default 1")
+    add("--launches", type=int, metavar="N", help="fresh starts of all ranks; 5 give an interval; default 1")
     add("--shuffle", type=int, metavar="SEED", help="measure the cells in an order drawn with this seed")
     add("--cell", action="append", default=[], metavar="ID", help="only this cell of the plan; may be repeated")
     add("--budget", metavar="TIME", help="end within this time, such as 45s or 5m")
@@ -70,24 +70,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--share-gpu", action="store_true", help="let several ranks use one GPU, through MPS")
     add("--allow-busy", action="store_true", help="measure although other processes use the GPUs")
     add("--nccl", action="append", default=[], metavar="PATH", help="another libnccl.so.2 for NCCL's rows; repeatable")
-    add("--resume", metavar="RUN", help="go on with a run that was interrupted")
+    add("--resume", metavar="RUN", help="go on with a run; a larger --launches adds launches to it")
     add("--out", metavar="FOLDER", help="where the run goes; default reports/run-DATE-TIME")
     add("--json", action="store_true", help="print the rows as JSON")
-    parser.set_defaults(fixed={name: parser.get_default(name) for name in _FIXED})
 
 
 def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = None) -> "Options":
-    """The plan's record; of a resumed run, its own settings with this call's budget and timeout.
+    """The plan's record; of a resumed run, its own settings with this call's budget and timeout, and more launches.
 
     Raises:
-        UsageError: an option's value is off.
+        UsageError: an option's value is off, or is one that a run keeps.
         InvalidError: the earlier run's settings cannot be read.
     """
     if earlier is None:
         return _parsed(args)
-    given = [name for name, default in args.fixed.items() if getattr(args, name) != default]
-    if given:
-        raise UsageError(f"--resume goes on with the run's own options: leave out what sets its {', '.join(given)}")
+    if given := [args.given[name] for name in _FIXED if name in args.given]:
+        raise UsageError(f"--resume goes on with the run's own options: leave out {', '.join(given)}")
     return _resumed(args, earlier)
 
 
@@ -99,6 +97,7 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
     try:
         modes = tuple(Mode(m) for m in earlier["modes"])
         changed = {
+            "launches": _more_launches(args.launches, int(earlier["launches"])),
             "collective": Collective(earlier.get("collective", Collective.ALL_REDUCE)),
             "modes": modes, "calls": tuple(int(k) for k in earlier["calls"]),
             "sizes": tuple(int(size) for size in earlier.get("sizes", ())),
@@ -112,6 +111,15 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
         raise InvalidError(f"--resume: the run's settings cannot be read: {error}") from error
 
 
+def _more_launches(asked: int | None, planned: int) -> int:
+    if asked is None:
+        return planned
+    _check_count("--launches", asked)
+    if asked < planned:
+        raise UsageError(f"--launches {asked}: the run has {planned} and keeps them: give more, or leave it out")
+    return asked
+
+
 def _parsed(args: argparse.Namespace) -> "Options":
     from collbench.measure.plan import Options
     from collbench.units import parse_duration
@@ -123,7 +131,8 @@ def _parsed(args: argparse.Namespace) -> "Options":
         algorithms=args.algorithms, first_bytes=_size("-b", args.first), last_bytes=_size("-e", args.last),
         factor=args.factor, modes=modes, sizes=_sizes(args.sizes), calls=calls, op=args.op,
         dtype=_DTYPES.get(args.dtype, args.dtype),
-        launches=args.launches, iterations=args.iterations or 0, warmup=args.warmup, shuffle=args.shuffle,
+        launches=1 if args.launches is None else args.launches, iterations=args.iterations or 0,
+        warmup=args.warmup, shuffle=args.shuffle,
         budget_s=parse_duration(args.budget) if args.budget is not None else None,
         timeout_s=parse_duration(args.timeout),
         collective=collective, epilogue=args.epilogue, share_gpu=args.share_gpu, allow_busy=args.allow_busy,
@@ -173,12 +182,17 @@ def _check_counts(args: argparse.Namespace, calls: tuple[int, ...]) -> None:
     counts = {"-w": (args.warmup,), "--launches": (args.launches,), "-n": (args.iterations,), "--calls": calls}
     for name, values in counts.items():
         for value in values:
-            if value is not None and not 1 <= value <= _MOST:
-                raise UsageError(f"{name} {value}: expected a whole number from 1 to {_MOST:,}")
+            if value is not None:
+                _check_count(name, value)
     if args.op != "sum":
         raise UsageError(f"--op {args.op}: only sum can be verified, and what is not verified is not timed")
     if args.sizes and (args.first or args.last):
         raise UsageError("--sizes lists the sizes: leave out -b and -e")
+
+
+def _check_count(option: str, value: int) -> None:
+    if not 1 <= value <= _MOST:
+        raise UsageError(f"{option} {value}: expected a whole number from 1 to {_MOST:,}")
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     add("--resume", type=Path, metavar="FOLDER", help="go on with a search, with this call's budget")
     add("--out", metavar="FOLDER", help="where it is kept; default reports/tune-DATE-TIME")
     add("--json", action="store_true", help="print the outcome as JSON")
-    parser.set_defaults(run=run, fixed={name: parser.get_default(name) for name in _FIXED})
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -117,9 +117,8 @@ def run(args: argparse.Namespace) -> int:
 def _refuse_other_options(args: argparse.Namespace) -> None:
     from collbench.errors import UsageError
 
-    given = [name for name, default in args.fixed.items() if getattr(args, name) != default]
-    if given:
-        raise UsageError(f"--resume goes on with the search's own options: leave out what sets its {', '.join(given)}")
+    if given := [args.given[name] for name in _FIXED if name in args.given]:
+        raise UsageError(f"--resume goes on with the search's own options: leave out {', '.join(given)}")
 
 
 def _plan(args: argparse.Namespace) -> "TunePlan":

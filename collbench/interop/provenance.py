@@ -79,18 +79,20 @@ def head(runs: Sequence[Run]) -> list[str]:
         rest = _listed({key: text for key, text in own.items() if key not in common})
         name = f"Sweep {letter}: " if len(runs) > 1 else ""
         lines += ["", name + _sentence("; ".join(filter(None, (_when(run), rest, turns(run), _end(run)))))]
-        if run.command:
+        if run.commands:
             lines += ["", *fenced(_command(run), "sh")]
     return lines
 
 
 def _command(run: Run) -> str:
-    text = public_command(run.command)
+    text = "\n".join(map(public_command, run.commands))
     return text if len(text) <= _MOST_COMMAND else text[:_MOST_COMMAND] + " ..."
 
 
 def _when(run: Run) -> str:
-    return plain(f"{run.created[:10]}, collbench {public(run.version)}")
+    days = dict.fromkeys([run.created[:10], *(one.at[:10] for one in run.resumed)])
+    told = ", ".join(days) if len(days) < 4 else f"{len(days)} days from {min(days)} to {max(days)}"  # noqa: PLR2004
+    return plain(f"{told}, collbench {public(run.version)}")
 
 
 def _end(run: Run) -> str:

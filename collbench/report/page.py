@@ -80,7 +80,7 @@ def build(
 
 def _hides_paths(around: Mapping[str, Any], lines: Sequence[Sequence[str]]) -> bool:
     """Whether `PATH` stands anywhere for a path: in what was given to the run, or in the reason of a cell."""
-    told = [str(around[name]) for name in ("command", "settings", "variables", "software", "facts", "machine")]
+    told = [str(around[name]) for name in ("commands", "settings", "variables", "software", "facts", "machine")]
     given = any("PATH" in text for text in told)
     return given or any("PATH/" in text or "PATH:" in text for line in lines for text in line)
 

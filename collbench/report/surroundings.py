@@ -20,7 +20,7 @@ def surroundings(run: Run) -> tuple[dict[str, Any], Mapping[str, float]]:
         problems += more
     context = {
         "problems": problems, "machine": _machine_facts(machine), "topology": machine.topology if machine else None,
-        "machine_text": _machine_text(run, machine), "command": public_command(run.command),
+        "machine_text": _machine_text(run, machine), "commands": [public_command(words) for words in run.commands],
         "software": public_facts(machine.software if machine else {}),
         "facts": public_facts(machine.facts if machine else {}), "settings": public_facts(run.settings),
         "variables": [(name, public_facts(values)) for name, values in run.environment.items() if values],

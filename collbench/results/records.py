@@ -20,6 +20,7 @@ __all__ = [
     "Fabric",
     "Flag",
     "Mode",
+    "Resumed",
     "Run",
     "Samples",
     "Status",
@@ -231,11 +232,21 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """A later call that went on with a run: when it began (ISO 8601), and how it reads."""
+
+    at: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Everything of a run but its samples: `run.json`.
 
-    `machine` is `topology.machine.Machine.as_dict()`; `cells` is the plan in order; `settings` are the sweep's options
-    as given; `environment` holds the variables that were passed to the workers, by algorithm.
+    `command` is the call that began it, `resumed` has those that went on with it. `launches` is how many are planned;
+    a later call may have raised it. `machine` is `topology.machine.Machine.as_dict()`; `cells` is the plan in order;
+    `settings` are the sweep's options as given; `environment` holds the variables that were passed to the workers, by
+    algorithm.
     """
 
     run_id: str
@@ -249,8 +260,14 @@ class Run:
     machine: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    resumed: tuple[Resumed, ...] = ()
     finished: str = ""
     schema: str = SCHEMA
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """All calls that made the run, in order."""
+        return tuple(filter(None, (self.command, *(one.command for one in self.resumed))))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form, `kind` = `run`."""
@@ -271,11 +288,17 @@ class Run:
                 fabric=Fabric(text(data, "fabric")), world_size=whole(data, "world_size", 1, MAX_RANKS),
                 launches=whole(data, "launches", 1, _MANY), cells=tuple(map(Cell.from_row, rows(data, "cells"))),
                 machine=table(data, "machine"), settings=table(data, "settings"),
-                environment=_environment(table(data, "environment")),
+                environment=_environment(table(data, "environment")), resumed=_resumed(data),
                 finished=text(data, "finished", most=MAX_NAME), schema=text(data, "schema"),
             )  # fmt: skip
         except (InvalidError, ValueError) as error:
             raise InvalidError(f"run.json: {error}") from None
+
+
+def _resumed(data: Mapping[str, Any]) -> tuple[Resumed, ...]:
+    """Runs of older releases have no such field."""
+    found = rows({"resumed": ()} | dict(data), "resumed")
+    return tuple(Resumed(text(one, "at", most=MAX_NAME), tuple(rows(one, "command", str))) for one in found)
 
 
 def _environment(data: Mapping[str, Any]) -> dict[str, dict[str, str]]:

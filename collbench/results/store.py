@@ -37,7 +37,7 @@ from collbench.results.reading import (
     read_run,
     read_samples,
 )
-from collbench.results.records import Run, Samples
+from collbench.results.records import Resumed, Run, Samples
 from collbench.results.schema import CURRENT
 
 __all__ = ["RunFolder"]
@@ -140,6 +140,27 @@ class RunFolder:
     def run(self) -> Run:
         """The run's record."""
         return self._run
+
+    def go_on(self, by: Resumed, launches: int) -> None:
+        """Note in `run.json` that another call goes on with the run, and that so many launches are planned from now on.
+
+        The file is replaced whole. Samples stay; a run with launches to come is not finished.
+
+        Raises:
+            InvalidError: the run plans more launches than that by now, a full disk, or it was opened for reading.
+        """
+        self._need_lock()
+        run = self._run
+        if launches < run.launches:
+            raise InvalidError(f"{self.path}: another call raised its launches to {run.launches} meanwhile: call again")
+        again = run.resumed[-1:] and run.resumed[-1].command == by.command
+        settings = {**run.settings, "launches": launches} if "launches" in run.settings else run.settings
+        self._run = replace(
+            run, launches=launches, settings=settings, finished=run.finished if launches == run.launches else "",
+            resumed=(*(run.resumed[:-1] if again else run.resumed), by),
+        )  # fmt: skip
+        self._cache = None
+        self._write_run()
 
     def append(self, samples: Samples) -> None:
         """Add what one launch measured of one cell; when this returns it is written, and outlives the process.

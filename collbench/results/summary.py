@@ -94,14 +94,17 @@ def _row(
 
 
 def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
-    ran = [one for one in launches if one.status is not Status.NOT_RUN]
-    if ran and len(ran) < len(launches):
-        # what a budget cut off takes nothing from the launches before
-        status, reason = _status(run, ran)
-        return status, reason or _cut_off([one for one in launches if one.status is Status.NOT_RUN], len(launches))
     if not launches:
-        why = "the sweep ended without a record of it" if run.finished else "the sweep was stopped before it"
-        return Status.NOT_RUN, why
+        return Status.NOT_RUN, f"{_unrecorded(run)} it"
+    ran = [one for one in launches if one.status is not Status.NOT_RUN]
+    if ran and len(ran) < max(run.launches, len(launches)):
+        # what a budget cut off takes nothing from the launches before
+        status, reason = _worst(ran)
+        return status, reason or _fewer(run, launches)
+    return _worst(launches)
+
+
+def _worst(launches: Sequence[Samples]) -> tuple[Status, str]:
     worst = min(launches, key=lambda one: _WORST_FIRST.index(one.status))
     if worst.status is Status.OK:
         return Status.OK, ""
@@ -110,11 +113,21 @@ def _status(run: Run, launches: Sequence[Samples]) -> tuple[Status, str]:
     return worst.status, reason if alike else f"launch {worst.launch}: {reason}"
 
 
-def _cut_off(cut: Sequence[Samples], launches: int) -> str:
+def _unrecorded(run: Run) -> str:
+    return "the sweep ended without a record of" if run.finished else "the sweep was stopped before"
+
+
+def _fewer(run: Run, launches: Sequence[Samples]) -> str:
+    """Why a cell lacks launches: what the last of them says, or that there is no record of some."""
+    cut = [one for one in launches if one.status is Status.NOT_RUN]
+    planned = max(run.launches, len(launches))
+    if missing := planned - len(launches):
+        lost = missing if run.finished else missing + len(cut)
+        return f"{_unrecorded(run)} {lost} of {planned} launches"
     last = cut[-1]
     why = clean(last.reason) or "no reason was recorded"
     alike = all(one.reason == last.reason for one in cut)
-    return f"{len(cut)} of {launches} launches were not run: {why if alike else f'launch {last.launch}: {why}'}"
+    return f"{len(cut)} of {planned} launches were not run: {why if alike else f'launch {last.launch}: {why}'}"
 
 
 def is_noisy(folds: Sequence[np.ndarray[Any, np.dtype[np.float64]]], p50: float, p99: float) -> bool:

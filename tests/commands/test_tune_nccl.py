@@ -212,10 +212,11 @@ def test_a_default_that_is_wrong_is_nothing_to_compare_with(tmp_path: Path) -> N
         (("--nccl", "none.so"), 2, "no such file"),
         (("--resume", "nowhere"), 2, "no tune.json there"),
         (
-            ("--resume", "nowhere", "--set", "NCCL_PROTO=LL,Simple", "--pairs", "9"),
+            ("--resume", "nowhere", "--set", "NCCL_PROTO=LL,Simple", "--pairs", "8", "--sizes", "1K"),
             2,
-            "leave out what sets its set, pairs",
+            "the search's own options: leave out --set, --sizes, --pairs",
         ),
+        (("--resume", "nowhere", "-b1K"), 2, "leave out -b"),
         (("-d", "float8", "--algorithm", "host_ring"), 2, "unknown dtype"),
     ],
 )

@@ -82,9 +82,12 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
 def test_resuming_with_other_cells_is_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert sweep("--nproc", "2", *QUICK, "--out", str(run)).returncode == 0
-    done = sweep("--resume", str(run), "--algorithms", "host_tree", "-b", "1K", "--launches", "9")
+    words = ("--algorithms", "host_tree", "-b", "1K", "--sizes=2K", "-w3", "--modes", "eager,graph", "--out", "x")
+    done = sweep("--resume", str(run), "--launches", "9", *words)
     assert done.returncode == 2
-    assert "leave out what sets its algorithms, first, launches" in done.stderr
+    told = "leave out --algorithms, -b, --sizes, -w, --modes, --out"
+    assert done.stderr == f"collbench: --resume goes on with the run's own options: {told}\n"
+    assert RunFolder.open(run).run.launches == 1
 
 
 def test_resuming_a_damaged_run_says_what_was_lost(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from collbench.units import format_bytes, format_us
 __all__ = ["curves", "terms"]
 
 _MOST_BARS = 11
+_NO_BANDS = "Without bands; a point that is pointed at tells its interval."
 
 
 def curves(made: Cast, styles: Styles) -> list[Drawn]:
@@ -29,20 +30,22 @@ def curves(made: Cast, styles: Styles) -> list[Drawn]:
     first = [numbered[one.name] for one in first]
     told = f"By the model {headline(made)}"
     found = [_figure(panel, first, styles, "first-", "the fastest", told, _note(made))]
-    bare = [replace(one, points=tuple(map(_bare, one.points))) for one in panel.series]
-    for start in range(0, len(bare), most):
-        shown = bare[start : start + most]
-        which = f"curves {start + 1} to {start + len(shown)} of {len(bare)}"
+    for start in range(0, len(panel.series), most):
+        shown = panel.series[start : start + most]
+        which = f"curves {start + 1} to {start + len(shown)} of {len(panel.series)}"
         words = f"At {_step(made)} they take {_span(shown, nearest(panel.sizes))} us."
-        found.append(_figure(panel, shown, styles, f"f{start}-", which, words, "Without intervals."))
+        found.append(_figure(panel, shown, styles, f"f{start}-", which, words, _NO_BANDS, bands=False))
     return found
 
 
 def _figure(
-    panel: Panel, shown: Sequence[Series], styles: Styles, prefix: str, which: str, finding: str, note: str
-) -> Drawn:
+    panel: Panel, shown: Sequence[Series], styles: Styles, prefix: str, which: str, finding: str, note: str,
+    *, bands: bool = True,
+) -> Drawn:  # fmt: skip
+    """Its titles have the intervals also where no bands are drawn."""
     title, step = f"{panel.title}, {which}", format_bytes(nearest(panel.sizes))
-    text = figure.draw(panel, shown, predicted=True)
+    drawn = shown if bands else [replace(one, points=tuple(map(_bare, one.points))) for one in shown]
+    text = figure.draw(panel, drawn, predicted=True)
     svg, _ = inline(text, prefix, styles, f"{title}. {finding}", figure.titles(shown, predicted=True))
     return Drawn(
         title, finding, svg, _table(title, panel, shown), note, [figure.key_of(one) for one in shown],

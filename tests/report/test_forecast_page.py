@@ -102,6 +102,21 @@ def test_no_two_of_the_fastest_share_a_colour(page: str) -> None:
     assert len(set(colours)) == len(colours)
 
 
+def test_every_mark_tells_the_interval_of_the_table(page: str) -> None:
+    """Also where curves are drawn without bands: a point that is pointed at had its own time for both ends."""
+    link = html.unescape(page.partition('href="data:text/csv;charset=utf-8,')[2].partition('"')[0])
+    rows = {(row["algorithm"], row["bytes"]): row for row in csv.DictReader(io.StringIO(unquote(link)))}
+    told = re.findall(
+        r"<title>(\w+), (\d+) bytes: \S+ us predicted, nominal 90 % interval (\S+) to (\S+?)(?:,|<)",
+        section(page, "latency"),
+    )
+
+    assert len(told) > len(rows) / 2
+    for name, size, low, high in told:
+        row = rows[name, size]
+        assert [float(low), float(high)] == pytest.approx([float(row["low_us"]), float(row["high_us"])], rel=0.01)
+
+
 def test_crossovers_are_those_of_the_command(page: str) -> None:
     told = re.findall(r'<tr><th scope="row">(\w+)</th><td[^>]*>(\w+)<td[^>]*>(\d+)<', section(page, "crossovers"))
     forecast = Forecast(topology("two-flat-gen5-switches"))

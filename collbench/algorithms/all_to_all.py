@@ -19,6 +19,7 @@ from collbench.algorithms.nccl import DTYPES
 from collbench.algorithms.nccl import environment as nccl_environment
 from collbench.algorithms.shapes import rows_of
 from collbench.contention import patterns
+from collbench.contention.nccl_tuner import half_ring_schedule
 from collbench.contention.traffic import Move, Schedule
 from collbench.results.records import Call, Collective, Mode, Support
 from collbench.topology.graph import Topology
@@ -95,19 +96,41 @@ def _flagged(call: Call, topology: Topology) -> Schedule:
     return patterns.all_to_all(call, Move.PUSH, protocol="data announces itself")
 
 
+def _all_rows(call: Call) -> Call:
+    """Every rank's rows, padded to the most that one sends."""
+    most = max(sum(row) for row in rows_of(call))
+    return replace(call, bytes=most * call.itemsize * call.world_size, splits=())
+
+
+def _all_places(call: Call) -> Call:
+    """Rows for every rank, padded to the most that one gets."""
+    rows = rows_of(call)
+    most = max(sum(row[k] for row in rows) for k in range(len(rows)))
+    return replace(call, bytes=most * call.itemsize * call.world_size, splits=())
+
+
 def _gathered(call: Call, topology: Topology) -> Schedule:
     """Every rank's padded rows to everybody."""
     del topology
-    most = max(sum(row) for row in rows_of(call))
-    return patterns.all_gather(replace(call, bytes=most * call.itemsize * call.world_size, splits=()))
+    return patterns.all_gather(_all_rows(call))
 
 
 def _reduced(call: Call, topology: Topology) -> Schedule:
     """Padded rows of everybody for every rank, summed there."""
     del topology
-    rows = rows_of(call)
-    most = max(sum(row[k] for row in rows) for k in range(len(rows)))
-    return patterns.reduce_scatter(replace(call, bytes=most * call.itemsize * call.world_size, splits=()))
+    return patterns.reduce_scatter(_all_places(call))
+
+
+def _nccl_gathered(call: Call, topology: Topology) -> Schedule:
+    """NCCL's ring once round, and a copy out of it per rank; one into a padded buffer first, unless all send alike."""
+    padded = len({sum(row) for row in rows_of(call)}) > 1
+    return replace(half_ring_schedule(_all_rows(call), topology), launches=1 + call.world_size + padded)
+
+
+def _nccl_reduced(call: Call, topology: Topology) -> Schedule:
+    """A copy to its place per rank, NCCL's ring once round, a copy of the result."""
+    sent = half_ring_schedule(_all_places(call), topology, sums=True)
+    return replace(sent, launches=2 + call.world_size)
 
 
 def _cost_us(factor: float, call: Call, machine: Machine) -> float:
@@ -160,12 +183,12 @@ ALGORITHMS = (
     _on_gpus(
         "nccl_all_gather_select", "an all-gather of everything, of which each rank copies its parts",
         "exchange_runner:NcclByGather", (_since(_PLAIN, "sends and receives", _NCCL), nccl_sharing),
-        Support.yes("n times the bytes of an all-to-all, in one step", _NCCL), _gathered, 8.0,
+        Support.yes("n times the bytes of an all-to-all, in one step", _NCCL), _nccl_gathered, 8.0,
     ),
     _on_gpus(
         "nccl_reduce_scatter_place", "parts among zeros, summed by a reduce-scatter at whom they are for",
         "exchange_runner:NcclByReduce", (_since(_PLAIN, "sends and receives", _NCCL), nccl_sharing),
-        Support.yes("n times the bytes of an all-to-all, in one step", _NCCL), _reduced, 8.0,
+        Support.yes("n times the bytes of an all-to-all, in one step", _NCCL), _nccl_reduced, 8.0,
     ),
     replace(
         _on_gpus(

@@ -59,9 +59,14 @@ def _flagged(call: Call, topology: Topology) -> Schedule:
 
 
 def _fenced(call: Call, topology: Topology) -> Schedule:
-    """Tokens, then a flag for each peer behind a fence: one kernel of five, two of which put the rows in order."""
+    """Tokens, then a flag for each peer behind a fence: one kernel of five, two of which put the rows in order.
+
+    Reads that wait for one another, beside each kernel's first: the round's number, just written; a rank's counter, the
+    token, the count of tokens done, the round, the counters for the peers; what came; and of each of the two that put
+    rows in order the row behind its place.
+    """
     del topology
-    return replace(all_to_all(call, Move.PUSH, protocol="barriers"), launches=5)
+    return replace(all_to_all(call, Move.PUSH, protocol="barriers"), launches=5, own_reads=9)
 
 
 def _queued(call: Call, topology: Topology) -> Schedule:

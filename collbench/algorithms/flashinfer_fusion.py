@@ -8,7 +8,7 @@ from dataclasses import replace
 from collbench.algorithms.base import Foreign
 from collbench.algorithms.cuda_support import may_start_early, number, ranks_share_gpu
 from collbench.algorithms.epilogues import RESIDUAL_RMSNORM
-from collbench.algorithms.fusion_rows import one_shot_overflows, rows_of_fusion
+from collbench.algorithms.fusion_rows import blocks_of_two_shot, one_shot_overflows, rows_of_fusion
 from collbench.algorithms.known_system import (
     NOTHING_AGAINST,
     at_least,
@@ -24,8 +24,10 @@ from collbench.algorithms.known_system import (
 )
 from collbench.algorithms.library_modules import FLASHINFER
 from collbench.algorithms.library_system import Way, library, needs_compiler
-from collbench.algorithms.schedules import pulled_twice, pushed
+from collbench.algorithms.schedules import pushed
+from collbench.contention.traffic import Move, Schedule, two_stage
 from collbench.results.records import Call, Support
+from collbench.topology.graph import Topology
 from collbench.topology.machine import Machine
 
 __all__ = ["ALGORITHMS", "SYSTEMS"]
@@ -114,6 +116,26 @@ def _one_shot_addresses(machine: Machine, call: Call) -> Support | None:
     return Support.no(reason, "let it choose, or use a smaller message", "FlashInfer 0.7.4 trtllm_allreduce_fusion.cuh")
 
 
+_BARRIER_FLAGS = 256
+"""Flags that its barrier keeps up to date, whatever the grid: each block sets every so-many-th of them, one by one."""
+
+
+def _one_shot(call: Call, topology: Topology) -> Schedule:
+    """A push; before it the kernel reads where its buffers lie, and its input; at the end how many blocks are there."""
+    return replace(pushed(call, topology), own_reads=3)
+
+
+def _two_shot(call: Call, topology: Topology) -> Schedule:
+    """A copy, a pull of shares, a push of sums and a read of them, with a barrier behind copy and push.
+
+    Its barrier's flags are released behind data, once for each block, and those of blocks that are not there set too.
+    """
+    del topology
+    found = two_stage(call, Move.PULL, Move.PUSH, fences=(1, 1), protocol="barriers")
+    stores = -(-_BARRIER_FLAGS // max(blocks_of_two_shot(call), 1)) - 1
+    return replace(found, phases=tuple(replace(phase, stores=stores) for phase in found.phases), own_reads=4)
+
+
 _CHOICE = needs_ranks("FlashInfer's choice between one-shot and two-shot", _CHOOSES_FOR, _SOURCE)
 _CHECKS = (
     _archs, _compiler, needs_ranks("FlashInfer's fusion", _RANKS, _SOURCE), one_host, needs_p2p, _INSTALL,
@@ -129,11 +151,11 @@ _BUILT = tuple(
     )
     for name, summary, more, traffic, runner in (
         ("fusion", "one-shot push with a sentinel or two-shot, as it chooses, with RMSNorm behind it", (_CHOICE,),
-         pushed, "Fusion"),
+         _one_shot, "Fusion"),
         ("fusion_pdl", "the same, launched early, as vLLM and SGLang launch it in their servers", (_CHOICE,),
-         pushed, "FusionEarly"),
-        ("one_shot", "as it is by default, one-shot forced", (_one_shot_addresses,), pushed, "FusionOneShot"),
-        ("two_shot", "the same, two-shot forced: pull and push", (_two_shot_rows,), pulled_twice, "FusionTwoShot"),
+         _one_shot, "FusionEarly"),
+        ("one_shot", "as it is by default, one-shot forced", (_one_shot_addresses,), _one_shot, "FusionOneShot"),
+        ("two_shot", "the same, two-shot forced: pull and push", (_two_shot_rows,), _two_shot, "FusionTwoShot"),
     )
 )  # fmt: skip
 

@@ -35,7 +35,8 @@ def _reduce_scatter(call: Call, topology: Topology) -> Schedule:
 
 
 def _all_to_all(call: Call, topology: Topology) -> Schedule:
-    return _flagged(all_to_all, call, topology)
+    """Of parts of different length it reads the table of lengths first, then part after part."""
+    return replace(_flagged(all_to_all, call, topology), own_reads=1 + call.world_size if call.splits else 0)
 
 
 def _takes(collective: Collective) -> Takes:

@@ -7,7 +7,7 @@ from functools import partial
 
 from collbench.algorithms.cuda_support import ranks_share_gpu
 from collbench.algorithms.peers import peer_algorithm, refuse_peer
-from collbench.algorithms.schedules import pulled, pulled_twice
+from collbench.algorithms.schedules import pulled, pulled_twice_in_turn
 from collbench.results.records import Call, Fabric, Support
 from collbench.topology.machine import Machine
 
@@ -50,7 +50,7 @@ ALGORITHMS = (
         partial(_support, "one_stage"), "OneStage", "vllm",
     ),
     peer_algorithm(
-        "vllm_two_stage", "pulls and sums its share, then pulls the others' sums", _REFERENCE, pulled_twice,
+        "vllm_two_stage", "pulls and sums its share, then pulls the others' sums", _REFERENCE, pulled_twice_in_turn,
         partial(_support, "two_stage"), "TwoStage", "vllm",
     ),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from collbench.algorithms.known_system import (
 )
 from collbench.algorithms.library_modules import VLLM
 from collbench.algorithms.library_system import Way, library, nvlink_gate, past, read_in
-from collbench.algorithms.schedules import pulled, pulled_twice, ring
+from collbench.algorithms.schedules import pulled, pulled_twice, pulled_twice_in_turn, ring
 from collbench.results.records import Call, Support
 from collbench.topology.machine import Machine
 
@@ -79,7 +79,7 @@ ALGORITHMS = (
     ),
     library(
         "vllm_forced_two_stage", f"vLLM's class past its gates, {_ALGO}=2stage", _REFERENCE, _FORCED_CHECKS, _FORCED,
-        pulled_twice, family="vllm", way=_way(f"{_RUNNER}:Forced", environment={_ALGO: "2stage"}),
+        pulled_twice_in_turn, family="vllm", way=_way(f"{_RUNNER}:Forced", environment={_ALGO: "2stage"}),
     ),
 )  # fmt: skip
 """Its custom all-reduce, as a server starts it and past its gates."""

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collbench.contention import launches
 from collbench.contention.calibration import Calibration, Fitted, write_parameters
-from collbench.contention.launches import EARLY, EPILOGUE, KERNEL_ENDS, READ_ENDS, early_name, ends_name, launch_name
+from collbench.contention.launches import EARLY, EPILOGUE, KERNEL_ENDS, OWN_READ, READ_ENDS, STORE
 from collbench.contention.observations import (
     Bench,
     Observation,
@@ -48,7 +49,7 @@ _ONE_SIDED = 0.1
 _TELLS = 0.1  # part of a change of a parameter that an observation shows, from which it tells something of it
 _VALUES = (1e-3, 1e6)
 _TAKEN = (
-    "launch.", KERNEL_ENDS, EPILOGUE, "sync.", "efficiency.", "window.", READ_ENDS, "reduce.", "nccl.",
+    "launch.", KERNEL_ENDS, EPILOGUE, "sync.", "efficiency.", "window.", READ_ENDS, OWN_READ, "reduce.", "nccl.",
 )  # fmt: skip
 """Beginnings of names of the parameters that predictions on links take."""
 
@@ -134,14 +135,15 @@ class _Problem:
 
     def _candidates(self) -> list[str]:
         shared = self.fabric is Fabric.SHARED_GPU
-        words = ("shared_gpu.",) if shared else ("launch.", KERNEL_ENDS, "sync.", "efficiency.", "window.", READ_ENDS)
+        on_links = ("launch.", KERNEL_ENDS, "sync.", "efficiency.", "window.", READ_ENDS)
+        words = ("shared_gpu.", OWN_READ) if shared else on_links
         single = [name for name in self._single(*words) if not name.startswith("shared_gpu.nccl")]
         return [*single, *(name for name, members in self.groups.items() if members[0] in self.start.known)]
 
     def unseen(self) -> list[Fitted]:
         """What predictions take on such a machine and no observation moves."""
         shared = self.fabric is Fabric.SHARED_GPU
-        words = ("shared_gpu.",) if shared else _TAKEN
+        words = ("shared_gpu.", OWN_READ, STORE) if shared else _TAKEN
         kinds = {word for x in self.topology.links for word in (str(x.kind), f"{x.kind}{x.generation}")}
         names = [name for name in self._single(*words) if name not in self.names and (self.early or EARLY not in name)]
         return [self._unfitted(name) for name in names if _of_these(name, kinds, self.ranks)]
@@ -285,9 +287,9 @@ def _central(function: Callable[[_Floats], _Floats], x: _Floats) -> _Floats:
 def _of_these(name: str, kinds: Collection[str], ranks: int) -> bool:
     """Whether a prior counts on a machine with these kinds of links, some with their generation behind them."""
     last = name.rpartition(".")[2]
-    if name.startswith(("shared_gpu.launch.", f"shared_gpu.{KERNEL_ENDS}.")):
-        launch = launch_name(ranks)
-        return name in {launch, early_name(launch), ends_name(launch)}
+    if name.startswith(("shared_gpu.launch.", f"shared_gpu.{KERNEL_ENDS}.", launches.FENCE_BEHIND_DATA)):
+        launch, fence = launches.launch_name(ranks), launches.fence_name(ranks, behind_data=True)
+        return name in {launch, launches.early_name(launch), launches.ends_name(launch), fence}
     if name.startswith("efficiency.") and last[-1:].isdigit():
         return False  # of one class of links: the one without says as much
     if "nvlink" in last:

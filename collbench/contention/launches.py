@@ -4,15 +4,21 @@ import math
 
 from collbench.contention.parameters import Parameter, Parameters
 from collbench.contention.prediction import Terms
-from collbench.contention.traffic import Schedule
+from collbench.contention.traffic import Phase, Schedule
 
 __all__ = [
-    "CALL", "EARLY", "EPILOGUE", "KERNEL_ENDS", "OWN", "READ_ENDS", "STARTS", "early_name", "ends_name", "launch_name",
-    "use_ends", "use_launches",
+    "CALL", "EARLY", "EPILOGUE", "FENCE_BEHIND_DATA", "KERNEL_ENDS", "OWN", "OWN_READ", "READ_ENDS", "STARTS", "STORE",
+    "early_name", "ends_name", "fence_name", "launch_name", "use_ends", "use_launches", "use_own_reads", "use_stores",
 ]  # fmt: skip
 
 READ_ENDS = "read.ends"
 """Parameter: what a dependent read costs beside its wires."""
+
+OWN_READ, STORE = "memory.read", "sync.store"
+"""Parameters: a read of a rank's own memory that waits for the one before it, and a flag set behind another one."""
+
+FENCE_BEHIND_DATA = "shared_gpu.fence.data."
+"""Beginning of the names of a fence's cost on a shared GPU where the kernel's own data are still on their way."""
 
 EPILOGUE = "epilogue"
 """Parameter: residual add and normalisation, fused behind a collective."""
@@ -60,6 +66,27 @@ def use_launches(found: Terms, known: Parameters, name: str, schedule: Schedule,
     found.use("launch", launch.value * schedule.launches, name, launch)
 
 
+def use_own_reads(found: Terms, known: Parameters, reads: int) -> None:
+    """Reads of a rank's own memory, one after the other."""
+    if reads:
+        found.use("path", known[OWN_READ].value * reads, OWN_READ, known[OWN_READ])
+
+
+def use_stores(found: Terms, known: Parameters, phase: Phase) -> None:
+    """Flags that a thread sets one after the other, beside those for its peers."""
+    if phase.stores:
+        found.use("sync", known[STORE].value * phase.stores * phase.syncs, STORE, known[STORE])
+
+
 def launch_name(ranks: int) -> str:
     """Of the launch cost that the model takes for so many ranks on one GPU."""
-    return f"shared_gpu.launch.{8 if ranks > 4 else 4 if ranks > 2 else 2}"  # noqa: PLR2004 - as measured
+    return f"shared_gpu.launch.{_as_measured(ranks)}"
+
+
+def fence_name(ranks: int, *, behind_data: bool) -> str:
+    """Of a fence of so many ranks on one GPU: one that data of the kernel stand before, or flags alone."""
+    return f"{FENCE_BEHIND_DATA}{_as_measured(ranks)}" if behind_data else "shared_gpu.fence"
+
+
+def _as_measured(ranks: int) -> int:
+    return 8 if ranks > 4 else 4 if ranks > 2 else 2  # noqa: PLR2004 - as measured

@@ -8,11 +8,12 @@ their maker; and NVLS, which collbench switches off and published times do not l
 
 from dataclasses import dataclass
 
+from collbench.contention.patterns import half_ring
 from collbench.contention.traffic import Schedule, chain, ring
 from collbench.results.records import Call
 from collbench.topology.graph import LinkKind, Topology
 
-__all__ = ["Tuner", "schedule"]
+__all__ = ["Tuner", "half_ring_schedule", "schedule"]
 
 _BASE = {"ring": {"LL": 6.6, "LL128": 14.0, "Simple": 8.4}, "tree": {"LL": 6.8, "LL128": 14.0, "Simple": 8.4}}
 _HOP = {
@@ -47,7 +48,7 @@ class Tuner:
     @classmethod
     def of(cls, topology: Topology, ranks: int) -> "Tuner":
         """As it is on a topology."""
-        gpu = topology.gpus[0]
+        gpu = next(iter(topology.gpus), "")
         mine = [link for link in topology.links if link.src == gpu]
         nvlinks = [link for link in mine if link.kind is LinkKind.NVLINK]
         if nvlinks:
@@ -61,9 +62,9 @@ class Tuner:
         """That NCCL chooses among by itself: LL128 where the GPUs are joined by NVLink."""
         return ("LL", "LL128", "Simple") if self.kind == "nvlink" else ("LL", "Simple")
 
-    def estimate_us(self, size: int, algorithm: str, protocol: str) -> float:
-        """Time of one call of `size` bytes."""
-        steps = 2 * (self.ranks - 1)
+    def estimate_us(self, size: int, algorithm: str, protocol: str, *, rounds: int = 2) -> float:
+        """Time of one call of `size` bytes; a ring of one round is an all-gather or a reduce-scatter."""
+        steps = rounds * (self.ranks - 1)
         us = _BASE[algorithm][protocol] + steps * _HOP[self.kind][algorithm][protocol]
         gbps = self.gbps * (_RING_SHARE if algorithm == "ring" else _TREE_SHARE)[protocol]
         if protocol == "LL":
@@ -78,6 +79,16 @@ class Tuner:
         """Algorithm and protocol that NCCL takes for `size` bytes, among those given or all that it has here."""
         pairs = [(a, p) for a in algorithms or ("ring", "tree") for p in protocols or self.protocols]
         return min(pairs, key=lambda pair: self.estimate_us(size, *pair))
+
+    def of_half_ring(self, size: int) -> str:
+        """Protocol that NCCL takes for an all-gather or a reduce-scatter of `size` bytes of all ranks together."""
+        return min(self.protocols, key=lambda protocol: self.estimate_us(size, "ring", protocol, rounds=1))
+
+
+def half_ring_schedule(call: Call, topology: Topology, *, sums: bool = False) -> Schedule:
+    """Traffic of NCCL's all-gather, or with `sums` its reduce-scatter, of `call.bytes` of all ranks, on one node."""
+    protocol = Tuner.of(topology, call.world_size).of_half_ring(call.bytes)
+    return half_ring(call, _WIRE[protocol], sums=sums, protocol=protocol)
 
 
 def schedule(call: Call, algorithm: str, protocol: str) -> Schedule:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from collbench.contention.launches import KERNEL_ENDS, READ_ENDS, early_name, ends_name, launch_name
+from collbench.contention.launches import KERNEL_ENDS, OWN_READ, READ_ENDS, early_name, ends_name, launch_name
 from collbench.contention.parameters import Parameter, Parameters
 from collbench.contention.traffic import Flow, Move, Phase
 from collbench.contention.wires import Wires
@@ -27,7 +27,6 @@ __all__ = [
 _LEAST_SD = 0.02
 _QUARTILES = 1.35  # between the quartiles of a normal distribution, in standard deviations
 _REPEATS = 7
-_OWN_READ_US = 0.15  # of an epoch, part of `kernel.ends`: dependent reads of ranks on one H200, 0.14 and 0.15 us
 _EXACT = Parameter(1.0, 0.0, "copy engines")
 
 
@@ -155,16 +154,16 @@ def _launch(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
         return lambda b: max(b.value("launch.eager.own"), b.value("launch.graph"))
     if probe.name == "launch_meet":
         met = _barrier(probe, ranks)
-        return lambda b: _least(b.value("launch.graph") + b.value(KERNEL_ENDS) + met(b))
+        return lambda b: _least(b.value("launch.graph") + b.value(KERNEL_ENDS) + met(b), b)
     if probe.name == "launch_alone":
         barrier = _barrier(probe, ranks)
         return lambda b: b.value("launch.start.graph") + b.value("launch.graph") + barrier(b)
     return None
 
 
-def _least(call_us: float) -> float:
+def _least(call_us: float, bench: Bench) -> float:
     """What a kernel of `launch_meet` takes of the least call, whose epoch it does not have to read."""
-    return max(call_us - _OWN_READ_US, call_us / 2)
+    return max(call_us - bench.value(OWN_READ), call_us / 2)
 
 
 def _barrier(probe: Probe, ranks: int) -> Callable[[Bench], float]:
@@ -178,19 +177,18 @@ def _barrier(probe: Probe, ranks: int) -> Callable[[Bench], float]:
 
 
 def _shared_gpu(probe: Probe, ranks: int) -> Callable[[Bench], float] | None:
-    if probe.name == "launch":
-        return lambda bench: bench.value(launch_name(ranks))
+    launch = launch_name(ranks)
+    plain = {"launch": launch, "flag": "shared_gpu.flag", "read_chain": OWN_READ}  # peers' memory is the own GPU's
+    if name := plain.get(probe.name):
+        return lambda bench: bench.value(name)
     if probe.name == "launch_early":
-        name = launch_name(ranks)
-        return lambda bench: bench.value(name) * bench.value(early_name(name))
-    if probe.name == "flag":
-        return lambda bench: bench.value("shared_gpu.flag")
+        return lambda bench: bench.value(launch) * bench.value(early_name(launch))
     if probe.name in {"barrier", "barrier_fence"}:
         peers = len({rank for pair in probe.flows for rank in pair} or range(ranks)) - 1
         return _shared_barrier(peers, "shared_gpu.fence" if probe.name == "barrier_fence" else "")
     if probe.name == "launch_meet":
-        launch, met = launch_name(ranks), _shared_barrier(ranks - 1)
-        return lambda b: _least(b.value(launch) + b.value(ends_name(launch)) + met(b))
+        met = _shared_barrier(ranks - 1)
+        return lambda b: _least(b.value(launch) + b.value(ends_name(launch)) + met(b), b)
     return None  # of bandwidths too: what the probes move stays in the GPU's L2 cache, and kernels were 4 times slower
 
 

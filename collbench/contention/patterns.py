@@ -8,11 +8,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collbench.contention.traffic import Flow, Move, Phase, Schedule, chain
+from collbench.contention.traffic import Flow, Move, Phase, Schedule, chain, two_stage
 from collbench.errors import UsageError
 from collbench.results.records import Call
 
-__all__ = ["all_gather", "all_to_all", "coalesced", "reduce_scatter", "skewed_splits", "through_host", "tree"]
+__all__ = [
+    "all_gather", "all_to_all", "coalesced", "half_ring", "reduce_scatter", "skewed_splits", "through_host", "tree",
+    "two_stage_in_turn",
+]  # fmt: skip
 
 
 def all_gather(call: Call, move: Move = Move.PUSH, *, syncs: int = 1, protocol: str = "") -> Schedule:
@@ -23,6 +26,25 @@ def all_gather(call: Call, move: Move = Move.PUSH, *, syncs: int = 1, protocol: 
 def reduce_scatter(call: Call, move: Move = Move.PUSH, *, syncs: int = 1, protocol: str = "") -> Schedule:
     """Every rank gets its shard of S/n from every other rank and sums them."""
     return Schedule((Phase(_shards(call, move), syncs, label="reduce-scatter"),), float(call.bytes), protocol=protocol)
+
+
+def half_ring(call: Call, wire_factor: float = 1.0, *, sums: bool = False, protocol: str = "") -> Schedule:
+    """One way round a ring, an all-gather or with `sums` a reduce-scatter: (n-1)/n S per edge in n-1 dependent hops."""
+    n, hops = call.world_size, call.world_size - 1
+    part = call.bytes * hops / n
+    flows = tuple(Flow(r, (r + 1) % n, part) for r in range(n)) if hops else ()
+    phase = Phase(flows, hops, max(hops, 1), "ring")
+    return Schedule((phase,), 2.0 * part if sums else 0.0, wire_factor, protocol=protocol)
+
+
+def two_stage_in_turn(call: Call, *, protocol: str = "") -> Schedule:
+    """Two stages as in vLLM: reads of shares, then of the peers' sums, each stored before the next one is read.
+
+    The rank's own sum is among them, and a barrier waits for it alone. So the loads stand in what nvcc 13.0 makes of
+    cross_device_reduce_2stage for sm_90a: a load and a store that waits for it, eight times for eight ranks.
+    """
+    turns = max(call.world_size - 1, 1)
+    return replace(two_stage(call, Move.PULL, fences=(0, 1), turns=turns, protocol=protocol), own_reads=1)
 
 
 def all_to_all(call: Call, move: Move = Move.PUSH, *, syncs: int = 1, protocol: str = "") -> Schedule:

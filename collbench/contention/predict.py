@@ -8,7 +8,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from collbench.contention.launches import CALL, OWN, READ_ENDS, STARTS, launch_name, use_ends, use_launches
+from collbench.contention import launches
+from collbench.contention.launches import CALL, OWN, READ_ENDS, STARTS, launch_name, use_ends, use_own_reads, use_stores
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.prediction import TERMS, Bottleneck, Part, Prediction, Terms
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
@@ -25,6 +26,9 @@ SELF_ANNOUNCING = frozenset({"data announces itself", "flag in every 8 bytes", "
 
 NCCL_PROTOCOLS = frozenset({"LL", "LL128", "Simple", "SymmetricLL", "Symmetric"})
 """Protocols whose synchronisation is part of NCCL's base and hop; the last two are of kernels on symmetric memory."""
+
+BARRIERS = "barriers"
+"""Flags of kernels that have data of their own on their way when they wait for their writes."""
 
 SIGNAL_PADS = "signal pads"
 """Flags of torch's symmetric memory: set by compare-and-swap at the peer, whose answer a rank waits for."""
@@ -82,8 +86,9 @@ class Model:
                 found.use("launch", us, name, self.parameters[name])
             self._start(found, STARTS[1] if schedule.launcher else "")
             return
-        use_launches(found, self.parameters, "launch.graph", schedule, chained=chained)
+        launches.use_launches(found, self.parameters, "launch.graph", schedule, chained=chained)
         use_ends(found, self.parameters, "launch.graph", schedule)
+        use_own_reads(found, self.parameters, schedule.own_reads)
         if mode is Mode.GRAPH:
             self._start(found, "" if chained else STARTS[0])
             return
@@ -131,10 +136,10 @@ class Model:
         if not phase.flows:
             return 0.0
         pipelined = phase.steps > 1
-        found.fly("path", cost.mean.times(phase.steps) if pipelined else cost.farthest)
+        found.fly("path", cost.mean.times(phase.steps) if pipelined else cost.farthest.times(phase.turns))
         if phase.flows[0].move is Move.PULL and schedule.protocol not in NCCL_PROTOCOLS:
             ends = self.parameters[READ_ENDS]
-            found.use("path", ends.value * phase.steps, READ_ENDS, ends)
+            found.use("path", ends.value * phase.steps * phase.turns, READ_ENDS, ends)
         before = Stage()
         for term, stage in zip(("port", "queueing", "efficiency", "window"), cost.stages, strict=True):
             us = (stage.us - before.us) * largest
@@ -172,6 +177,7 @@ class Model:
         found.use("sync", flag.value * times, "sync.flag", flag)
         peers = 1 if phase.steps > 1 else cost.peers
         found.use("sync", per_peer.value * times * peers, "sync.per_peer", per_peer)
+        use_stores(found, known, phase)
         if schedule.protocol in SELF_ANNOUNCING:
             return
         flight = (cost.mean if phase.steps > 1 else cost.flag).times(times)
@@ -218,7 +224,7 @@ def _fences(schedule: Schedule, phase: Phase) -> int:
     return 0 if schedule.protocol in SELF_ANNOUNCING else phase.syncs if phase.fences is None else phase.fences
 
 
-def _shared_sync(found: Terms, known: Parameters, schedule: Schedule, phase: Phase) -> None:
+def _shared_sync(found: Terms, known: Parameters, schedule: Schedule, phase: Phase, ranks: int) -> None:
     """Synchronisations through one GPU's memory; some protocols have parameters of their own."""
     word = "announced" if schedule.protocol in SELF_ANNOUNCING else schedule.protocol
 
@@ -226,13 +232,15 @@ def _shared_sync(found: Terms, known: Parameters, schedule: Schedule, phase: Pha
         names = [f"shared_gpu.{name}.{word}", f"shared_gpu.{name}"]
         return next((one, known[one]) for one in names if known.get(one))
 
-    flag, per_peer, fence = own("flag"), own("per_peer"), own("fence")
+    flag, per_peer = own("flag"), own("per_peer")
+    fence = launches.fence_name(ranks, behind_data=schedule.protocol == BARRIERS)
     peers = 1 if phase.steps > 1 else most_partners((flow.src, flow.dst) for flow in phase.flows)
     found.use("sync", flag[1].value * phase.syncs, *flag)
     found.use("sync", per_peer[1].value * phase.syncs * peers, *per_peer)
     fences = _fences(schedule, phase)
     if fences:
-        found.use("sync", fence[1].value * fences, *fence)
+        found.use("sync", known[fence].value * fences, fence, known[fence])
+    use_stores(found, known, phase)
 
 
 def _most_sent(flows: Iterable[Flow]) -> float:
@@ -258,7 +266,7 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
         us = cost / parameter.value / 1e3 if "gbps" in name else cost * parameter.value
         found.use(term, us, name, parameter)
 
-    use_launches(found, known, launch_name(ranks), schedule)
+    launches.use_launches(found, known, launch_name(ranks), schedule)
     if not nccl:  # its hops there were measured with them
         use_ends(found, known, launch_name(ranks), schedule)
     for phase in (phase for phase in schedule.phases if phase.flows):
@@ -269,7 +277,9 @@ def shared_gpu(schedule: Schedule, ranks: int, parameters: Parameters | None = N
         if nccl:
             use("protocol", hop, phase.steps)
         else:
-            _shared_sync(found, known, schedule, phase)
+            _shared_sync(found, known, schedule, phase, ranks)
+            use_own_reads(found, known, phase.turns - 1)  # the first is within the ends of its kernel
+    use_own_reads(found, known, schedule.own_reads)
     if nccl:
         use("protocol", f"nccl.base.{schedule.protocol}", 1)
         every = [flow for phase in schedule.phases for flow in phase.flows]

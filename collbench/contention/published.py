@@ -10,6 +10,7 @@ from typing import Any
 
 from collbench.contention import nccl_symmetric, nccl_tuner
 from collbench.contention.nccl_tuner import Tuner
+from collbench.contention.patterns import two_stage_in_turn
 from collbench.contention.traffic import Move, Schedule, one_stage, two_stage
 from collbench.errors import InvalidError, UsageError
 from collbench.results.records import Call, Mode
@@ -177,11 +178,11 @@ def schedule(topology: Topology, row: Latency) -> Schedule | None:
     if row.algorithm == SYMMETRIC:
         picked = nccl_symmetric.pick(Tuner.of(topology, row.ranks), row.bytes)
         return nccl_symmetric.schedule(call, picked[0]) if picked else None
-    barriers = 2 if "ca_1stage" in row.variant else 1
+    barriers, fences = (2, 0) if "ca_1stage" in row.variant else (1, None)  # vLLM's, which wait for no writes
     known = {
-        "oneshot-pull": lambda: one_stage(call, Move.PULL, syncs=barriers, protocol="flags"),
+        "oneshot-pull": lambda: one_stage(call, Move.PULL, syncs=barriers, fences=fences, protocol="flags"),
         "oneshot-push": lambda: one_stage(call, Move.PUSH, syncs=1, protocol="flags"),
-        "twoshot-pull": lambda: two_stage(call, Move.PULL, protocol="flags"),
+        "twoshot-pull": lambda: two_stage_in_turn(call, protocol="flags"),
         "twoshot-symm": lambda: _two_shot_of_torch(call),
         "oneshot-symm": lambda: one_stage(call, Move.PULL, syncs=2, protocol="signal pads"),
         "mscclpp": lambda: one_stage(call, Move.PUSH, syncs=1, wire_factor=2.0, protocol="flag in every 8 bytes"),

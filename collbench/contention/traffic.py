@@ -50,8 +50,10 @@ class Phase:
     """Flows that run together, behind `syncs` synchronisations (each one flag flight between the ranks involved).
 
     `steps` > 1 says that the flows are pipelined over that many dependent hops: bytes are charged once, latency per
-    step. `fences` says before how many of the synchronisations a rank waits for its own writes; None: before each,
-    unless data announce themselves.
+    step. `fences` says how often a rank waits for its own writes, between writes and flags; None: once before each
+    synchronisation, unless data announce themselves. `turns`: of a pull, how many of its reads a thread makes one after
+    the other, each a round trip. `stores`: flags that a thread sets one after the other in each synchronisation, beside
+    those for its peers.
     """
 
     flows: tuple[Flow, ...]
@@ -59,6 +61,8 @@ class Phase:
     steps: int = 1
     label: str = ""
     fences: int | None = None
+    turns: int = 1
+    stores: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ class Schedule:
     (LL 2, LL128 128/120, else 1: docs/design.md section 6); `launches` the kernel launches per call. `launcher` says
     whose host code launches eagerly: `own`, `torch`, `library`; empty where nobody knows how, nor how calls were timed.
     `early`: in a chain its launch overlaps the call before it (programmatic dependent launch). `epilogue`: its kernel
-    adds a residual and normalises rows besides.
+    adds a residual and normalises rows besides. `own_reads`: reads of a rank's own memory that wait for one another,
+    beside each kernel's first: tables, counters, data that have to lie there before they can go on.
     """
 
     phases: tuple[Phase, ...]
@@ -80,6 +85,7 @@ class Schedule:
     launcher: str = ""
     early: bool = False
     epilogue: bool = False
+    own_reads: int = 0
 
 
 def one_stage(
@@ -106,18 +112,19 @@ def two_stage(
     gather: Move | None = None,
     *,
     fences: tuple[int | None, int | None] = (None, None),
+    turns: int = 1,
     wire_factor: float = 1.0,
     protocol: str = "",
 ) -> Schedule:
     """Reduce-scatter, then all-gather, each between all pairs at once: 2 (n-1)/n S through each port.
 
     `move` is how the first stage moves bytes, `gather` how the second does (the same if left out). `fences` are those
-    of both stages: see `Phase`.
+    of both stages, `turns` those of the second: see `Phase`.
     """
     share = call.bytes / call.world_size
     phases = (
         Phase(_all_pairs(call.world_size, share, move), 1, label="reduce-scatter", fences=fences[0]),
-        Phase(_all_pairs(call.world_size, share, gather or move), 1, label="all-gather", fences=fences[1]),
+        Phase(_all_pairs(call.world_size, share, gather or move), 1, label="all-gather", fences=fences[1], turns=turns),
     )
     return Schedule(phases, float(call.bytes), wire_factor, protocol=protocol)
 

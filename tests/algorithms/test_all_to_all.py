@@ -13,6 +13,7 @@ from collbench.algorithms.base import Runner, known_systems, registry
 from collbench.algorithms.routing import Skew
 from collbench.measure.verify import Check
 from collbench.results.records import Answer, Call, Collective, Fabric
+from collbench.topology import catalog
 from collbench.topology.graph import Node, NodeKind, Topology
 from collbench.topology.machine import Machine
 
@@ -130,6 +131,18 @@ def test_emulations_send_everything_to_everybody() -> None:
     )
     assert gathered == pytest.approx(6 * call.bytes)
     assert reduced > gathered > plain
+
+
+def test_emulations_are_nccls_rings_between_copies() -> None:
+    """A copy per part, one for uneven rows before a gather, one for the result of a reduce-scatter; n - 1 hops."""
+    uneven, even = Skew.parse("combine:1").call(30_000, 3, "bfloat16"), Call(30_000, 3, Collective.ALL_TO_ALL, "")
+    for name, call, launches in (
+        ("nccl_all_gather_select", even, 4), ("nccl_all_gather_select", uneven, 5),
+        ("nccl_reduce_scatter_place", even, 5), ("nccl_reduce_scatter_place", uneven, 5),
+    ):  # fmt: skip
+        sent = BY_NAME[name].traffic(call, catalog.load(catalog.find("nvswitch-8xh200")))
+        assert (sent.launches, sent.phases[0].steps, sent.protocol) == (launches, 2, "LL"), name
+        assert len(sent.phases[0].flows) == 3
 
 
 def test_deepep_is_known_with_reasons() -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from collbench.algorithms.base import known_systems, registry
+from collbench.algorithms.fusion_rows import blocks_of_two_shot
+from collbench.contention.traffic import Move
 from collbench.results.records import Answer, Call, Collective, Fabric, Support
 from collbench.topology.graph import Node, NodeKind, Topology
 from collbench.topology.machine import Machine
@@ -185,3 +187,23 @@ def test_the_workspace_sends_what_its_seed_starts(ranks: int, size: int, phases:
     """As seen on a GPU with 8 ranks and 1 KiB: its policy took its push, not a ring."""
     sent = registry()["flashinfer_pcie_workspace"].traffic(Call(size, ranks), GPUS)
     assert (len(sent.phases), sent.protocol) == (phases, protocol)
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "blocks"), [(1024, 2, 2), (14_336, 2, 2), (65_536, 2, 16), (14_336, 8, 2), (65_536, 8, 4)]
+)
+def test_two_shot_fusion_sets_the_flags_of_blocks_that_are_not_there(size: int, ranks: int, blocks: int) -> None:
+    """Grids as evidence of captured launches has them; 256 flags over them in each of two barriers."""
+    call = Call(size, ranks)
+    assert blocks_of_two_shot(call) == blocks
+    sent = registry()["flashinfer_trtllm_two_shot"].traffic(call, GPUS)
+    assert [phase.stores for phase in sent.phases] == [256 // blocks - 1] * 2
+    assert [(phase.syncs, phase.fences, phase.flows[0].move) for phase in sent.phases] == [
+        (1, 1, Move.PULL), (1, 1, Move.PUSH),
+    ]  # fmt: skip
+
+
+def test_one_shot_fusion_reads_before_it_pushes() -> None:
+    for name in ("fusion", "fusion_pdl", "one_shot"):
+        sent = registry()[f"flashinfer_trtllm_{name}"].traffic(Call(1024, 8), GPUS)
+        assert (len(sent.phases), sent.phases[0].stores, sent.own_reads) == (1, 0, 3)

@@ -223,5 +223,5 @@ def test_what_they_send_is_the_all_to_all() -> None:
     for schedule in (flashinfer, deepep):
         (phase,) = schedule.phases
         assert [flow.bytes for flow in phase.flows] == [PAIR.splits[1] * 2, PAIR.splits[2] * 2]
-    assert (flashinfer.launches, flashinfer.phases[0].syncs) == (5, 1)
+    assert (flashinfer.launches, flashinfer.phases[0].syncs, flashinfer.own_reads) == (5, 1, 9)
     assert (deepep.launches, deepep.phases[0].syncs) == (2, 3)

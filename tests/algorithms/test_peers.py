@@ -7,7 +7,7 @@ import pytest
 from collbench.algorithms.base import registry, select
 from collbench.algorithms.vllm import gate
 from collbench.contention.traffic import Move
-from collbench.results.records import Answer, Call, Fabric, Support
+from collbench.results.records import Answer, Call, Collective, Fabric, Support
 from collbench.topology.graph import Node, NodeKind, Topology
 from collbench.topology.machine import Machine
 
@@ -117,3 +117,26 @@ def test_a_ring_pass_is_one_stream_each_way() -> None:
     for ranks in (4, 8):
         for phase in registry()["flashinfer_pcie_ring"].traffic(Call(4096, ranks), GPUS).phases:
             assert sorted(f.src for f in phase.flows) == sorted(f.dst for f in phase.flows) == list(range(ranks))
+
+
+def test_barriers_of_eight_wait_for_writes_twice_and_the_last_one_frees_the_buffers() -> None:
+    """Fence and release behind each step; behind the last a barrier with a release alone; in a ring one more fence."""
+    for name, fences in (("flashinfer_pcie_block", [2, 2, 3]), ("flashinfer_pcie_ring", [2, 2, 2, 3, 2, 2, 3])):
+        phases = registry()[name].traffic(Call(4096, 8), GPUS).phases
+        assert [phase.fences for phase in phases] == fences
+        assert [phase.syncs for phase in phases] == [1] * (len(phases) - 1) + [2]
+    four = registry()["flashinfer_pcie_ring"].traffic(Call(4096, 4), GPUS)
+    assert {(phase.syncs, phase.fences) for phase in four.phases} == {(1, None)}
+
+
+def test_vllm_reads_sums_in_turn() -> None:
+    one, two = (registry()[name].traffic(Call(4096, 8), GPUS) for name in ("vllm_one_stage", "vllm_two_stage"))
+    assert [phase.turns for phase in (*one.phases, *two.phases)] == [1, 1, 7]
+    assert registry()["vllm_forced_two_stage"].traffic(Call(4096, 8), GPUS) == two
+
+
+def test_an_uneven_all_to_all_reads_its_table_and_part_after_part() -> None:
+    even = Call(4096, 4, Collective.ALL_TO_ALL, "")
+    uneven = replace(even, splits=(128,) * 16)
+    push = registry()["push_all_to_all"]
+    assert [push.traffic(call, GPUS).own_reads for call in (even, uneven)] == [0, 5]

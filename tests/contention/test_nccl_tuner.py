@@ -2,7 +2,7 @@
 
 import pytest
 
-from collbench.contention.nccl_tuner import Tuner, schedule
+from collbench.contention.nccl_tuner import Tuner, half_ring_schedule, schedule
 from collbench.contention.predict import Model
 from collbench.contention.published import Latency, nccl_choice
 from collbench.contention.traffic import ring
@@ -98,3 +98,14 @@ def test_the_model_limits_ll_on_nvlink_only(name: str, *, limited: bool) -> None
     assert sum(part.us for part in found.parts.values()) == pytest.approx(found.total_us)
     other = Model(catalog.load(catalog.find(name))).predict(schedule(Call(4 << 20, 8), "ring", "Simple"))
     assert other.total_us < found.total_us
+
+
+@pytest.mark.parametrize(
+    ("size", "protocol", "factor"), [(16_384, "LL", 2.0), (8 << 20, "LL128", 128 / 120), (64 << 20, "Simple", 1.0)]
+)
+def test_an_all_gather_is_one_way_round_the_ring(size: int, protocol: str, factor: float) -> None:
+    """On eight H200: hops of one round, by which NCCL chooses too."""
+    call = Call(size, 8)
+    found = half_ring_schedule(call, catalog.load(catalog.find("nvswitch-8xh200")))
+    assert (found.protocol, found.wire_factor, found.phases[0].steps) == (protocol, factor, 7)
+    assert found.phases[0].flows[0].bytes == size * 7 / 8

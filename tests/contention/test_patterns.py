@@ -11,12 +11,14 @@ from collbench.contention.patterns import (
     all_gather,
     all_to_all,
     coalesced,
+    half_ring,
     reduce_scatter,
     skewed_splits,
     through_host,
     tree,
+    two_stage_in_turn,
 )
-from collbench.contention.traffic import Move, Schedule
+from collbench.contention.traffic import Move, Schedule, ring, two_stage
 from collbench.errors import UsageError
 from collbench.results.records import Call, Collective
 
@@ -153,3 +155,22 @@ def test_through_host_moves_the_same_bytes() -> None:
     schedule = traffic.ring(Call(S, 8))
     assert sent(through_host(schedule)) == sent(schedule)
     assert {f.move for f in through_host(schedule).phases[0].flows} == {Move.HOST}
+
+
+def test_half_a_ring_is_half_of_one() -> None:
+    call = Call(4096, 8)
+    whole, half = ring(call), half_ring(call)
+    assert half.phases[0].steps * 2 == whole.phases[0].steps
+    assert [2 * flow.bytes for flow in half.phases[0].flows] == [flow.bytes for flow in whole.phases[0].flows]
+    assert (half.reduce_bytes, half_ring(call, sums=True).reduce_bytes) == (0, whole.reduce_bytes)
+    assert half_ring(Call(4096, 1)).phases[0].flows == ()
+
+
+@pytest.mark.parametrize(("ranks", "turns"), [(2, 1), (8, 7)])
+def test_a_gather_in_turn_moves_what_two_stages_move(ranks: int, turns: int) -> None:
+    """It reads its peers one after the other, its own part too, and fences once, before its sums are read."""
+    call = Call(4096, ranks)
+    plain, found = two_stage(call, Move.PULL), two_stage_in_turn(call)
+    assert [phase.flows for phase in found.phases] == [phase.flows for phase in plain.phases]
+    assert [(phase.turns, phase.fences) for phase in found.phases] == [(1, 0), (turns, 1)]
+    assert found.own_reads == 1

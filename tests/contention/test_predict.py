@@ -16,6 +16,7 @@ from collbench.contention.floor import floor
 from collbench.contention.parameters import Parameter, Parameters, priors
 from collbench.contention.patterns import all_to_all, through_host
 from collbench.contention.predict import TERMS, Model, predict, shared_gpu
+from collbench.contention.prediction import Part
 from collbench.contention.traffic import Flow, Move, Phase, Schedule
 from collbench.errors import InvalidError
 from collbench.results.records import Call, Mode
@@ -296,6 +297,74 @@ def test_a_pull_pays_for_its_read_and_waits_for_no_writes() -> None:
     fence = known["sync.fence"].value
     assert some.total_us - none.total_us == pytest.approx(fence)
     assert each.total_us - none.total_us == pytest.approx(2 * fence)
+
+
+def test_reads_that_a_thread_makes_in_turn_are_a_round_trip_each() -> None:
+    known, call = priors(), Call(1024, 8)
+    once, seven = (predict(traffic.two_stage(call, Move.PULL, turns=turns), machine()) for turns in (1, 7))
+    trip = predict(traffic.one_stage(call, Move.PULL), machine()).terms_us["path"]
+    assert seven.total_us - once.total_us == pytest.approx(6 * trip)
+    assert seven.parts["read.ends"].us == pytest.approx(8 * known["read.ends"].value)
+    shared = [shared_gpu(traffic.two_stage(call, Move.PULL, turns=turns), 8) for turns in (1, 7)]
+    assert [one.parts.get("memory.read", Part(0, 0)).us for one in shared if one] == [0, 6 * known["memory.read"].value]
+
+
+def test_reads_of_own_memory_cost_the_same_on_links_and_on_a_shared_gpu() -> None:
+    plain = traffic.one_stage(Call(1024, 8), Move.PUSH, protocol="sentinel")
+    more = replace(plain, own_reads=3)
+    cost = 3 * priors()["memory.read"].value
+    assert predict(more, machine()).total_us - predict(plain, machine()).total_us == pytest.approx(cost)
+    shared = [shared_gpu(one, 8) for one in (plain, more)]
+    assert shared[0]
+    assert shared[1]
+    assert shared[1].total_us - shared[0].total_us == pytest.approx(cost)
+    assert shared[1].terms_us["path"] == pytest.approx(cost)
+
+
+def test_flags_set_in_turn_cost_one_store_each_and_synchronisation() -> None:
+    """Twelve of them in each of two synchronisations."""
+    plain = traffic.one_stage(Call(1024, 2), Move.PULL, syncs=2, protocol="barriers")
+    more = replace(plain, phases=(replace(plain.phases[0], stores=12),))
+    cost = 24 * priors()["sync.store"].value
+    assert predict(more, machine()).terms_us["sync"] - predict(plain, machine()).terms_us["sync"] == pytest.approx(cost)
+    shared = [shared_gpu(one, 2) for one in (plain, more)]
+    assert shared[0]
+    assert shared[1]
+    assert shared[1].total_us - shared[0].total_us == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(("protocol", "name"), [("barriers", "data.8"), ("signal pads", "")])
+def test_fences_of_eight_ranks_on_one_gpu_cost_more_behind_data(protocol: str, name: str) -> None:
+    call = Call(1024, 8)
+    none, three = (shared_gpu(traffic.one_stage(call, Move.PULL, fences=n, protocol=protocol), 8) for n in (0, 3))
+    assert none
+    assert three
+    fence = priors()[f"shared_gpu.fence.{name}".rstrip(".")].value
+    assert three.total_us - none.total_us == pytest.approx(3 * fence)
+
+
+EIGHT = {
+    "shared_gpu.launch.8": 1.369, "shared_gpu.kernel.ends.8": 1.131, "shared_gpu.flag": 0.341,
+    "shared_gpu.per_peer": 0.034, "memory.read": 0.148, "shared_gpu.launch.early.8": 0.226,
+}  # fmt: skip
+"""An H200 that eight ranks share as its probes tell it, 2026-11-30 (docs/measurements/model.md)."""
+
+
+@pytest.mark.parametrize(
+    ("name", "us"),
+    [
+        ("vllm_forced_two_stage", 8.02), ("flashinfer_pcie_block", 21.26), ("flashinfer_pcie_ring", 41.67),
+        ("sglang_forced_two_shot_pull", 7.80),
+    ],
+)  # fmt: skip
+def test_kernels_with_fences_on_a_probed_gpu(name: str, us: float) -> None:
+    """Measured at 1,024 B by 8 ranks: within 20 %; the fence is from vllm_two_stage, launches from evidence."""
+    known = priors().replaced({key: Parameter(value, 0.05, "probes") for key, value in EIGHT.items()})
+    early = name.startswith("sglang")  # three kernels, all of them started early
+    schedule = registry()[name].traffic(Call(1024, 8), machine("two-h200-nvlink"))
+    found = shared_gpu(replace(schedule, launches=3 if early else 1, early=early), 8, known)
+    assert found
+    assert found.total_us == pytest.approx(us, rel=0.2)
 
 
 def test_a_flag_set_by_an_atomic_at_the_peer_comes_back() -> None:

@@ -27,9 +27,18 @@ environment() {
 }
 
 measure() {
-  local run share=()
+  local run word before="" share=()
   run="reports/run-$(date +%Y%m%d-%H%M%S)"
   if ((gpus && gpus < 8)); then share=(--share-gpu); fi
+  for word in "$@"; do
+    case "$before$word" in
+      -h | --help | --dry-run) collbench sweep --nproc 8 --budget 45s "${share[@]}" "$@"; return ;; # there is no run to report
+      --out=*) run=${word#--out=} ;;
+      --out\ *) run=$word ;;
+    esac
+    before=""
+    if [[ "$word" == --out ]]; then before="--out "; fi
+  done
   collbench sweep --nproc 8 --budget 45s --out "$run" "${share[@]}" "$@"
   collbench report "$run"
 }

@@ -111,3 +111,31 @@ def test_a_part_that_is_not_there_is_refused(script: str, root: Path, tmp_path: 
         text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, f"{script}: no part all\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("--out mine", "mine"),
+        ("--out=mine -b 1K", "mine"),
+        ("--dry-run", ""),
+        ("-b 1K --help", ""),
+        ("-b 1K", "reports/run-"),
+    ],
+)
+def test_the_page_is_of_the_run_that_was_made(root: Path, tmp_path: Path, words: str, page: str) -> None:
+    """Of none where there is none."""
+    (tmp_path / "run.sh").write_bytes((root / "run.sh").read_bytes())
+    (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
+    fake = tmp_path / ".venv" / "bin"
+    fake.mkdir(parents=True)
+    for name, text in (("pip", ""), ("collbench", 'echo "$@"')):
+        (fake / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (fake / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", tmp_path / "run.sh", *words.split()], text=True, capture_output=True, timeout=60, check=True
+    )
+    first, *others = done.stdout.splitlines()
+    assert first.startswith("sweep ")
+    assert first.endswith(words)
+    assert [line.startswith(f"report {page}") for line in others] == [True] * bool(page)

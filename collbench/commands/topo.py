@@ -29,9 +29,9 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
         "numactl -H, or a topology file of NCCL or hwloc.",
     )
     parser.add_argument(
-        "--from", dest="origin", metavar="FILE",
+        "--from", dest="origins", action="append", metavar="FILE",
         help="a capture of another machine, a machine file, or the name of one that comes with collbench "
-        "(default: this machine)",
+        "(default: this machine); nvidia-smi topo -m and topo -p2p of one machine go together, each behind a --from",
     )  # fmt: skip
     parser.add_argument(
         "--format", choices=FORMATS, metavar="FORMAT",
@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
         InvalidError: `--out` cannot be written.
     """
     form = _format(args)
-    topology, sources = _read(args.origin) if args.origin is not None else _discover()
-    text = _render(topology, sources, form, args.origin)
+    topology, sources = _read_all(args.origins) if args.origins else _discover()
+    text = _render(topology, sources, form, args.origins[0] if args.origins else None)
     if args.out is None:
         _print(text)
     else:
@@ -79,6 +79,16 @@ def _discover() -> _Found:
         if row.status == "failed":
             _note(f"source {row.name} failed: {row.reason}")
     return found.topology, sources
+
+
+def _read_all(origins: list[str]) -> _Found:
+    """One origin is whatever it is; several are captures of one machine."""
+    if len(origins) == 1:
+        return _read(origins[0])
+    from collbench.topology.capture import read_captures
+
+    paths = [Path(origin) for origin in origins]
+    return read_captures(paths), [(path.name, "ok") for path in paths]
 
 
 def _read(origin: str) -> _Found:

@@ -117,7 +117,15 @@ class Check:
         excess = self._kind.excess(got, part.want, part.bound)
         if excess <= 1:
             return ""
-        return self._describe(got, part) if math.isinf(excess) else f"error {excess:.1f} x the rounding bound"
+        return self._describe(got, part) if math.isinf(excess) else self._beyond(got, part)
+
+    def _beyond(self, got: Any, part: Expected) -> str:  # noqa: ANN401 - numpy or torch
+        have, want, bound = (self._kind.fetch(one) for one in (got, part.want, part.bound))
+        error = np.abs(have - want) / bound
+        worst = int(error.argmax())
+        many = f"{max(1, np.count_nonzero(error > 1))} of {have.size} elements off by more than rounding explains"
+        detail = f"{have[worst]:.10g}, expected {want[worst]:.10g} ({error[worst]:.3g} x the rounding bound)"
+        return f"{many}, most at {part.start + worst}: {detail}"
 
     def _describe(self, got: Any, part: Expected) -> str:  # noqa: ANN401 - numpy or torch
         have, want = self._kind.fetch(got), self._kind.fetch(part.want)

@@ -5,7 +5,9 @@ import faulthandler
 import importlib
 import itertools
 import os
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from collbench.algorithms.base import Algorithm, Proof, Runner, registry
@@ -204,7 +206,17 @@ def _failure_kind(error: Exception) -> Status:
 def _one_line(error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     told = isinstance(error, (NotImplementedError, TimeoutError)) and first
-    return (first if told else f"{type(error).__name__}: {first}")[:400]
+    return first[:400] if told else f"{type(error).__name__}: {first}"[:360] + _place(error)
+
+
+def _place(error: Exception) -> str:
+    """Where it was raised, as ` (file.py:12)`: the innermost line of an algorithm, which its author can look at."""
+    ours, pythons = str(Path(__file__).parent), str(Path(os.__file__).parent)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
+    own = [
+        f for f in frames if "site-packages" not in f.filename and not f.filename.startswith((pythons, "<"))
+    ] or frames
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
 def _redirect_output(path: str) -> None:

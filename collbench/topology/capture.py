@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ from collbench.topology.numactl import NumaNodes
 from collbench.topology.nvlink import NvlinkStatus
 from collbench.topology.smi import P2pMatrix
 
-__all__ = ["Capture", "CaptureKind", "parse_capture", "read_capture"]
+__all__ = ["Capture", "CaptureKind", "parse_capture", "read_capture", "read_captures"]
 
 _LARGEST = 16 << 20
 _KNOWN = (
@@ -85,6 +85,23 @@ def read_capture(path_or_text: Path | str) -> Topology:
         return parse_capture(text).topology
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from None
+
+
+def read_captures(paths: Sequence[Path]) -> Topology:
+    """Topology of several captures of one machine: `nvidia-smi topo -m`, and `-p2p` of any capability.
+
+    Raises:
+        TopologyError: as `read_capture`, or one of them is of another kind: those stand for a machine each.
+    """
+    texts = [_text_of(path) for path in paths]
+    for path, text in zip(paths, texts, strict=True):
+        try:
+            kind = parse_capture(text).kind
+        except TopologyError as error:
+            raise TopologyError(f"{path}: {error}") from None
+        if kind not in {CaptureKind.TOPO_M, CaptureKind.TOPO_P2P}:
+            raise TopologyError(f"{path}: {kind} stands alone: only nvidia-smi topo -m and topo -p2p go together")
+    return parse_capture("\n\n".join(texts)).topology
 
 
 def _text_of(path: Path) -> str:

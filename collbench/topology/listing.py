@@ -1,10 +1,12 @@
 """A topology as text: the tree of devices, other links, groups, what is hidden and what sources disagree on."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from collbench.topology import host_tree, words
 from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import Link, Node, Topology
+from collbench.wording import first_few
 
 __all__ = ["listing"]
 
@@ -26,6 +28,7 @@ def listing(topology: Topology, sources: Iterable[tuple[str, str]] = ()) -> str:
         _titled("Other links", _others(topology, parent)),
         _titled("Groups (GPUs below one PCIe switch)", _groups(topology)),
         _titled("Peer access", _peer_access(topology)),
+        _titled("Peer access as nvidia-smi topo -p2p says it", list(_p2p(topology))),
         _titled("PCIe path not known", [f"{one} - {two}" for one, two in topology.hidden]),
         _titled("Disagreements", topology.disagreements),
         _titled("Sources", _table(list(sources))),
@@ -114,6 +117,22 @@ def _peer_access(topology: Topology) -> list[str]:
         return []
     sources = dict.fromkeys(topology.node(gpu).attributes.get("peer_access_source", "") for gpu in topology.gpus)
     return ["none: what one GPU sends to another goes through host memory", *filter(None, sources)]
+
+
+def _p2p(topology: Topology) -> Iterator[str]:
+    """`read: OK between all`, or the pairs by state; a row is `gpu1 OK, gpu2 CNS` (`smi.P2pMatrix`)."""
+    facts = [(gpu, topology.node(gpu).attributes) for gpu in topology.gpus]
+    for key in dict.fromkeys(key for _, facts_of in facts for key in facts_of if re.fullmatch(r"p2p(_[a-z]+)?", key)):
+        pairs: dict[str, list[str]] = {}
+        for gpu, facts_of in facts:
+            for cell in filter(None, facts_of.get(key, "").split(", ")):
+                other, _, state = cell.partition(" ")
+                pairs.setdefault(state, []).append(f"{gpu}-{other}")
+        name = key.removeprefix("p2p").removeprefix("_") or "state"
+        if len(pairs) == 1:
+            yield f"{name}: {next(iter(pairs))} between all"
+        else:
+            yield from (f"{name}: {state} {first_few(some, _MANY)}" for state, some in pairs.items())
 
 
 def _groups(topology: Topology) -> list[str]:

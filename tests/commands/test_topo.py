@@ -129,6 +129,33 @@ def test_a_capture_is_read(run: Run, tmp_path: Path) -> None:
     assert run("--from", str(path))[1].splitlines()[0].startswith("topo.txt: 2 GPUs"), "it is not this machine"
 
 
+MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tPIX\tSYS\nGPU1\tPIX\t X \tSYS\nGPU2\tSYS\tSYS\t X \n"
+STATES = "nvidia-smi topo -p2p r\n \tGPU0\tGPU1\tGPU2\n GPU0\tX\tOK\tCNS\n GPU1\tOK\tX\tCNS\n GPU2\tCNS\tCNS\tX\n"
+
+
+def test_matrix_and_peer_states_of_one_machine_go_together(run: Run, tmp_path: Path) -> None:
+    """In either order; what nvidia-smi says of peer access is shown, by pairs where it differs."""
+    files = [tmp_path / "m.txt", tmp_path / "p2p.txt"]
+    for file, text in zip(files, (MATRIX, STATES), strict=True):
+        file.write_text(text)
+    for order in (files, files[::-1]):
+        rc, out, _ = run(*(word for file in order for word in ("--from", str(file))))
+        assert rc == 0
+        assert "A: gpu0 gpu1" in out
+        assert "read: OK gpu0-gpu1, gpu1-gpu0\n" in out
+        assert "read: CNS gpu0-gpu2, gpu1-gpu2, gpu2-gpu0, gpu2-gpu1\n" in out
+
+
+def test_other_captures_stand_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "m.txt").write_text(MATRIX)
+    (tmp_path / "n.txt").write_text(
+        "available: 1 nodes (0)\nnode 0 cpus: 0 1\nnode 0 size: 100 MB\nnode 0 free: 9 MB\n"
+    )
+    rc, _, err = run("--from", str(tmp_path / "m.txt"), "--from", str(tmp_path / "n.txt"))
+    assert rc == 3
+    assert "numactl -H stands alone: only nvidia-smi topo -m and topo -p2p go together" in err
+
+
 def test_an_nccl_file_is_read(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "topo.xml"
     path.write_text(run("--from", STORY, "--format", "nccl-xml")[1])
@@ -250,7 +277,7 @@ def test_a_terminal_without_line_drawing(monkeypatch: pytest.MonkeyPatch) -> Non
     """Plain characters where stdout cannot show the others, and no error."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    assert topo.run(argparse.Namespace(origin=STORY, format=None, out=None, json=False)) == 0
+    assert topo.run(argparse.Namespace(origins=[STORY], format=None, out=None, json=False)) == 0
     sys.stdout.flush()
     assert b"|     `- gpu3  NVIDIA" in raw.getvalue()
 

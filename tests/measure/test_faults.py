@@ -50,7 +50,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
         ("faulty_hung", "hung", "no answer from rank 2 in warm-up (rank "),
         ("faulty_segfault", "crashed", "rank 2 was ended by SIGSEGV"),
         ("faulty_nomemory", "out_of_memory", "rank 2: MemoryError: asked for 123456 bytes"),
-        ("faulty_raises", "crashed", "illegal memory access"),
+        ("faulty_raises", "crashed", "illegal memory access was encountered (faulty.py:"),
         # behind a batch, or in an iteration judged alone, whichever the seed brings first
         ("faulty_wrong", "wrong", "rank 0: slot 0 of 1: 1 of 64 elements wrong"),
         ("faulty_otherbits", "wrong", "rank 1 holds other bits than rank 0"),

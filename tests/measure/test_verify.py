@@ -114,6 +114,9 @@ def test_an_error_of_a_few_roundings_too_many_is_found(library: str) -> None:
     reduce(ranks, [0, 1, 2, 3])
     ranks[0].outputs(0)["y"][:] *= 1.0001
     assert "x the rounding bound" in checks[0].judge().reason
+    ranks[1].outputs(0)["y"][17] += 1.0
+    told = checks[1].judge().reason
+    assert told.startswith("slot 0 of 3: 1 of 100 elements off by more than rounding explains, most at 17: ")
 
 
 def test_other_bits_give_another_digest() -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from collbench.doctor import Change
     from collbench.doctor.here import Here
+    from collbench.topology.graph import Topology
     from collbench.topology.machine import Machine
 
 __all__ = ["add_parser", "run"]
@@ -30,7 +31,7 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     add = parser.add_argument
     add("run_folder", nargs="?", metavar="RUN", help="a run folder: its machine, and degraded states by its own probes")
     add("--deep", action="store_true", help="also load torch and NCCL, and give slow drivers more time (up to 10 s)")
-    add("--for", dest="arch", metavar="ARCH", help="a machine that is not this one: sm_120, or a model")
+    add("--for", dest="arch", metavar="ARCH", help="a machine that is not this one: sm_120, a model, or a machine file")
     add("--gpus", type=int, metavar="N", help="GPUs of that machine (default: 8)")
     add("--fabric", choices=("pcie", "nvlink"), help="what joins its GPUs (default: pcie)")
     add("--p2p", choices=("ok", "off"), help="whether its GPUs reach each other's memory (default: not said)")
@@ -110,17 +111,38 @@ def _of_run(args: argparse.Namespace) -> "tuple[Machine, Here]":
 def _described(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Described, imported late
     from collbench.doctor.described import Described
 
+    if (drawn := _drawn(args)) is not None:
+        return Described.of(drawn, args.p2p or "", _software(args))
     gpus = 8 if args.gpus is None else args.gpus
     return Described(args.arch, gpus, args.fabric or "pcie", args.p2p or "", _software(args))
 
 
+def _drawn(args: argparse.Namespace) -> "Topology | None":
+    """The machine that `--for` names as `predict` does, by file or by name; None where it is a GPU."""
+    from pathlib import Path
+
+    from collbench.errors import UsageError
+    from collbench.topology import catalog
+
+    path = Path(args.arch)
+    if args.arch.removesuffix(".toml") not in catalog.names() and not (path.suffix and path.is_file()):
+        return None
+    if args.gpus or args.fabric:
+        raise UsageError(f"--gpus and --fabric: {args.arch} says them")
+    path = catalog.find(args.arch)
+    return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)
+
+
 def _software(args: argparse.Namespace) -> dict[str, str]:
     """Versions by package that the options say."""
-    from collbench.doctor.described import parse_pairs
+    from collbench.doctor.described import is_version, parse_pairs
     from collbench.doctor.packages import check
+    from collbench.errors import UsageError
 
-    named = {name: value for name, value in (("cuda", args.cuda), ("torch", args.torch)) if value}
-    software = parse_pairs(",".join(f"{k}={v}" for k, v in named.items()), "--torch, --cuda")
+    software = {name: value for name, value in (("cuda", args.cuda), ("torch", args.torch)) if value}
+    for name, value in software.items():
+        if not is_version(value):
+            raise UsageError(f"--{name} {value!r}: expected a version, such as 2.14")
     packages = parse_pairs(args.packages, "--with")
     if packages:
         check(packages, "--with")
@@ -231,7 +253,7 @@ def _print_changes(found: "Sequence[Change]", same: Mapping[str, Sequence[str]],
     if not found:
         print("nothing changes")
     texts: dict[str, list[str]] = {}
-    for one in found:
+    for one in sorted(found, key=lambda one: one.before["verdict"] == one.after["verdict"]):
         texts.setdefault(_change(one), []).append(one.algorithm)
     for text, names in texts.items():
         if len(names) == 1:
@@ -239,9 +261,8 @@ def _print_changes(found: "Sequence[Change]", same: Mapping[str, Sequence[str]],
         else:
             _wrap("", f"{', '.join(names)}:", 0)
             _wrap("", text, _WIDTH)
-    for verdict, rest in same.items():
-        if rest:
-            _wrap("unchanged", f"{_HEADS[verdict]} ({len(rest)}): {', '.join(rest)}", _WIDTH)
+    rest = [f"{_HEADS[verdict]} {len(names)}" for verdict, names in same.items() if names]
+    _wrap("unchanged", f"{', '.join(rest)}; --json names them", _WIDTH)
 
 
 def _change(one: "Change") -> str:

@@ -9,13 +9,15 @@ from collbench.algorithms.known_system import ASSUMED
 from collbench.doctor.verdicts import KNOWN_ARCHS
 from collbench.errors import UsageError
 from collbench.results.records import Fabric
+from collbench.topology.discover import fabric_of
+from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 from collbench.topology.machine import Machine
 from collbench.topology.models import arch_of
 
 __all__ = [
-    "BUNDLED_NCCL", "FABRICS", "MODELS", "MOST_GPUS", "WORDS", "Described", "completed", "parse_arch", "parse_pairs",
-    "wired",
+    "BUNDLED_NCCL", "FABRICS", "MODELS", "MOST_GPUS", "WORDS", "Described", "completed", "is_version", "parse_arch",
+    "parse_pairs", "wired",
 ]  # fmt: skip
 
 FABRICS = {"pcie": Fabric.PCIE, "nvlink": Fabric.NVLINK}
@@ -47,7 +49,8 @@ WORDS = ("for", "gpus", "fabric", "p2p")
 class Described:
     """A machine in words; `arch` may also be its GPUs' model.
 
-    `p2p` is `ok`, `off` or empty where nobody said; `software` holds versions by package.
+    `p2p` is `ok`, `off` or empty where nobody said; `software` holds versions by package, `drawn` its topology where
+    there is one.
     """
 
     arch: str
@@ -55,6 +58,7 @@ class Described:
     fabric: str = "pcie"
     p2p: str = ""
     software: Mapping[str, str] = field(default_factory=dict)
+    drawn: Topology | None = None
 
     def __post_init__(self) -> None:
         parse_arch(self.arch)
@@ -64,6 +68,22 @@ class Described:
             raise UsageError(f"--fabric {self.fabric}: expected {' or '.join(FABRICS)}")
         if self.p2p not in {"", "ok", "off"}:
             raise UsageError(f"--p2p {self.p2p}: expected ok or off")
+
+    @classmethod
+    def of(cls, topology: Topology, p2p: str = "", software: Mapping[str, str] | None = None) -> "Described":
+        """A machine of which there is a topology.
+
+        Raises:
+            UsageError: it has no GPU, or none that is known here.
+        """
+        gpus = [topology.node(name).attributes for name in topology.gpus]
+        archs = [one.get("arch") or arch_of(one.get("model", "")) for one in gpus]
+        known = [arch for arch in archs if _ARCH.fullmatch(arch)]
+        if not known:
+            raise UsageError(f"--for {topology.name}: none of its GPUs is a model of NVIDIA's that is known here")
+        fast = fabric_of(topology, ranks=len(gpus)) is Fabric.NVLINK
+        reach = p2p or ("ok" if has_peer_access(topology) else "off")
+        return cls(known[0], len(gpus), "nvlink" if fast else "pcie", reach, software or {}, topology)
 
     def changed(self, changes: Mapping[str, str]) -> "Described":
         """The same machine with some words replaced: `for`, `gpus`, `fabric`, `p2p`, or the version of a package.
@@ -78,6 +98,7 @@ class Described:
         return replace(
             self, arch=changes.get("for", self.arch), gpus=int(gpus), fabric=changes.get("fabric", self.fabric),
             p2p=changes.get("p2p", self.p2p), software={**self.software, **versions},
+            drawn=None if {"for", "gpus", "fabric"} & set(changes) else self.drawn,
         )  # fmt: skip
 
     def machine(self) -> Machine:
@@ -85,9 +106,8 @@ class Described:
         facts = {ASSUMED: "yes", "arch": self._arch, "host_arch": "x86_64", **wired(FABRICS[self.fabric])}
         if self.p2p:
             facts["p2p"] = self.p2p
-        return Machine(
-            self._topology(), FABRICS[self.fabric], self.gpus, software=completed(self.software), facts=facts
-        )
+        wiring = self.drawn or self._topology()
+        return Machine(wiring, FABRICS[self.fabric], self.gpus, software=completed(self.software), facts=facts)
 
     @property
     def _arch(self) -> str:
@@ -130,6 +150,11 @@ def parse_arch(text: str) -> int:
         hint = f"did you mean {known[near[0]]}?" if near else "expected sm_90 or sm_120, or a GPU's model such as H100"
         raise UsageError(f"--for {text!r}: no compute capability or model that is known here; {hint}")
     return int(match[1])
+
+
+def is_version(text: str) -> bool:
+    """Whether it can be a version: it begins with a digit."""
+    return _VERSION.fullmatch(text) is not None
 
 
 def parse_pairs(text: str, option: str) -> dict[str, str]:

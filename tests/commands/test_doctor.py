@@ -1,6 +1,7 @@
 """`collbench doctor` as users meet it."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_comparison(collbench: Shell) -> None:
     assert "does not run -> runs" in done.stdout
     changed, _, unchanged = done.stdout.partition("\nunchanged ")
     assert "nccl_ring_ll" not in changed
-    assert "nccl_ring_ll" in unchanged
+    assert re.search(r"runs \d+, does not run \d+, unknown \d+; --json names them", " ".join(unchanged.split()))
     assert collbench("doctor", *STORY, "--compare", "vllm=0.33").stdout
     same = collbench("doctor", *STORY, "--compare", "torch=2.10,cuda=12.8")
     assert same.stdout.startswith("nothing changes\nunchanged ")
@@ -54,6 +55,32 @@ def test_comparison(collbench: Shell) -> None:
     assert sorted(named) == sorted(
         row["algorithm"] for row in json.loads(collbench("doctor", *STORY, "--json").stdout)["rows"]
     )
+
+
+def test_a_machine_file_is_asked_as_its_words_are(collbench: Shell) -> None:
+    """Number, model, fabric and peer access of its GPUs are the file's; a change of one of them leaves its wiring."""
+    drawn = json.loads(collbench("doctor", "--for", "two-flat-gen5-switches", "--torch", "2.10", "--json").stdout)
+    said = json.loads(collbench("doctor", "--for", "sm_120", "--torch", "2.10", "--p2p", "ok", "--json").stdout)
+    verdicts = [{row["algorithm"]: row["verdict"] for row in one["rows"]} for one in (drawn, said)]
+    assert verdicts[0] == verdicts[1]
+    off = json.loads(collbench("doctor", "--for", "two-switches-8x4090-no-p2p", "--json").stdout)
+    found = {row["algorithm"]: row["verdict"] for row in off["rows"]}
+    assert (off["facts"]["p2p"], off["facts"]["arch"], found["push"]) == ("off", "sm_89", "does_not_run")
+    wider = collbench("doctor", "--for", "two-flat-gen5-switches", "--compare", "fabric=nvlink").stdout
+    assert "vllm_custom_all_reduce" in wider
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--for", "two-flat-gen5-switches", "--gpus", "4"), "--gpus and --fabric: two-flat-gen5-switches says them"),
+        (("--for", "cpu-host"), "--for cpu-host: none of its GPUs is a model of NVIDIA's that is known here"),
+        (("--for", "sm_90", "--torch", "foo"), "--torch 'foo': expected a version, such as 2.14"),
+    ],
+)
+def test_a_machine_that_cannot_be_asked_about(words: tuple[str, ...], told: str, collbench: Shell) -> None:
+    done = collbench("doctor", *words)
+    assert (done.returncode, done.stderr) == (2, f"collbench: {told}\n")
 
 
 def test_algorithms_on_processors_are_one_line_beside_gpus(collbench: Shell) -> None:
@@ -167,7 +194,7 @@ def test_runs_that_cannot_be_used(collbench: Shell, tmp_path: Path) -> None:
         (("--for", "sm_90", "--gpus", "0"), "1 to 256"),
         (("--for", "sm_90", "--deep"), "leave them out"),
         (("--for", "sm_90", "--with", "torch"), "NAME=VERSION"),
-        (("--for", "sm_90", "--torch", "new"), "NAME=VERSION"),
+        (("--for", "sm_90", "--torch", "new"), "expected a version"),
         (("--for", "sm_90", "--compare", ""), "say what changes"),
         (("--compare", "gpus=4"), "has what it has"),
         (("--for", "sm_90", "--compare", "torhc=2.14"), "no rule knows 'torhc'; did you mean torch?"),

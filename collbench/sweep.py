@@ -80,9 +80,10 @@ def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
         args.nproc = earlier.world_size
     machine, algorithms, place = _prepare(args, options, place)
     from collbench.measure.plan import make_plan
+    from collbench.measure.probe_sweep import probe_seconds
     from collbench.measure.selection import only
 
-    plan = make_plan(options, machine, algorithms)
+    plan = make_plan(options, machine, algorithms, probe_seconds(options, machine))
     if earlier is not None:
         _check_same(earlier, machine, plan)
     plan = only(plan, args.cell if earlier is None else [cell.cell_id for cell in earlier.cells])
@@ -90,9 +91,7 @@ def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
         told = f"{len(plan.cells):,} cells x {options.launches:,} launches"
         raise UsageError(f"{told}: a run holds at most {_MOST_RECORDS:,} of them; fewer --launches or cells")
     if args.dry_run:
-        from collbench.sweep_output import print_plan
-
-        return print_plan(plan, machine, options, as_json=args.json)
+        return _foresee(args, options, machine, plan)
     return _measure(args, options, machine, plan, place)
 
 
@@ -189,6 +188,22 @@ def _default_words(known: "Mapping[str, Algorithm]", gpus: int) -> str:
     device = "cuda" if gpus else "cpu"
     fitting = [name for name, algorithm in known.items() if algorithm.device == device and algorithm.batch == 1]
     return ",".join(fitting or known)
+
+
+def _foresee(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan") -> int:
+    """Say what a sweep would do, without measuring anything."""
+    from collbench.measure.agenda import Agenda
+    from collbench.measure.expected import expect
+    from collbench.measure.probe_sweep import probe_seconds
+    from collbench.results.store import RunFolder
+    from collbench.sweep_output import print_plan
+
+    agenda = Agenda(plan, options.launches)
+    if args.resume:
+        with RunFolder.open(Path(args.resume)) as folder:
+            agenda = Agenda.of(plan, options.launches, folder)
+    expected = expect(agenda, plan, options.budget_s, probe_seconds(options, machine))
+    return print_plan(plan, machine, options, agenda, expected, as_json=args.json)
 
 
 def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan", place: "Place") -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from collbench.errors import InvalidError
 
 if TYPE_CHECKING:
+    from collbench.measure.agenda import Agenda
+    from collbench.measure.expected import Expected
     from collbench.measure.plan import Options, Plan
     from collbench.results.records import Run
     from collbench.results.store import RunFolder
@@ -16,10 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["crowding", "print_plan", "print_rows"]
 
 
-def print_plan(plan: "Plan", machine: "Machine", options: "Options", *, as_json: bool) -> int:
-    """The plan's cells with what cannot run on stdout, their number and time on stderr; gives the exit code."""
+def print_plan(
+    plan: "Plan", machine: "Machine", options: "Options", agenda: "Agenda", expected: "Expected", *, as_json: bool
+) -> int:
+    """The plan's cells with what cannot run on stdout, their number and time, and what a budget holds, on stderr.
+
+    Gives the exit code.
+    """
     import json
 
+    from collbench.measure.shortfall import outlook
     from collbench.results.records import SCHEMA
 
     able = {(a.name, a.variant): a for a in plan.algorithms}
@@ -28,11 +36,24 @@ def print_plan(plan: "Plan", machine: "Machine", options: "Options", *, as_json:
         support = able[cell.algorithm, cell.variant].support(machine, cell.call)
         rows.append({**cell.row(), "runs": bool(support), "reason": support.reason})
     if as_json:
-        print(json.dumps({"schema": SCHEMA, "kind": "plan", "seconds": round(plan.seconds, 1), "rows": rows}))
+        counts = {"launches": options.launches, "algorithms": len(expected.work), "complete": expected.complete}
+        told = {"seconds": round(expected.seconds, 1), "budget_s": options.budget_s, "expected": counts}
+        print(json.dumps({"schema": SCHEMA, "kind": "plan", **told, "rows": rows}))
         return 0
     _print_cells(rows)
-    print(f"{len(rows)} cells x {options.launches} launches, about {plan.seconds:.0f} s", file=sys.stderr)
+    done = len(rows) * options.launches - agenda.ledger.left
+    print(
+        f"{_number(len(rows), 'cell')} x {_number(options.launches, 'launch', 'es')}, "
+        f"{f'{done:,} of {done + agenda.ledger.left:,} measured, ' if done else ''}about {expected.seconds:.0f} s",
+        file=sys.stderr,
+    )
+    if options.budget_s is not None and expected.work:
+        print(outlook(expected.work, options.launches, options.budget_s), file=sys.stderr)
     return 0
+
+
+def _number(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count} {noun}{'' if count == 1 else plural}"
 
 
 def _print_cells(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,8 +2,9 @@
 
 import math
 import time
+from collections.abc import Callable
 
-__all__ = ["Budget"]
+__all__ = ["Budget", "seconds_text"]
 
 _SLACK = 1.25
 """An algorithm may take so much more than its share of the budget before its last cells wait for what is left over."""
@@ -18,11 +19,17 @@ _MIN_SECONDS, _MAX_SECONDS = 0.02, 2.0
 
 
 class Budget:
-    """`seconds` from now on, less those `reserved_s` that are somebody else's, such as the probes'; None: no end."""
+    """`seconds` from now on, less those `reserved_s` that are somebody else's, such as the probes'; None: no end.
 
-    def __init__(self, seconds: float | None, reserved_s: float = 0.0) -> None:
+    `now` gives the time in seconds.
+    """
+
+    def __init__(
+        self, seconds: float | None, reserved_s: float = 0.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.seconds = math.inf if seconds is None else seconds
-        self._end = time.monotonic() + self.seconds - reserved_s
+        self._now = now
+        self._end = now() + self.seconds - reserved_s
 
     @property
     def is_endless(self) -> bool:
@@ -32,7 +39,7 @@ class Budget:
     @property
     def left_s(self) -> float:
         """Seconds that are left, 0 behind the end; infinite without one."""
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self._end - self._now())
 
     @property
     def is_over(self) -> bool:
@@ -41,8 +48,7 @@ class Budget:
 
     def used_up(self, doing: str = "") -> str:
         """The sentence that says so; `doing` is what was going on at the end."""
-        seconds = f"{self.seconds:.0f}" if self.seconds >= 1 else f"{self.seconds:.1g}"
-        return f"the budget of {seconds} s was used up" + (f" while {doing}" if doing else "")
+        return f"the budget of {seconds_text(self.seconds)} was used up" + (f" while {doing}" if doing else "")
 
     def share_s(self, cells: int, planned: int) -> float:
         """Seconds that an algorithm may go on, so that a slow one does not use up the budget of those behind it."""
@@ -61,3 +67,8 @@ class Budget:
         left = max(0.1, self.left_s) + _GRACE_S
         cell_s = min(timeout_s, left)
         return cell_s, min(opening_s, left - cell_s)
+
+
+def seconds_text(seconds: float) -> str:
+    """A budget as it is told: `245 s`, and what is less than a second not as none."""
+    return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1g} s"

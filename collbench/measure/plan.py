@@ -10,6 +10,8 @@ from collbench.algorithms.epilogues import whole_rows
 from collbench.algorithms.routing import EVEN, Skew
 from collbench.algorithms.shapes import IN_PARTS
 from collbench.errors import UsageError
+from collbench.measure.budget import Budget
+from collbench.measure.estimates import cell_s, servers_s, start_s
 from collbench.results.records import DTYPE_BYTES, Call, Cell, Collective, Fabric, Mode
 from collbench.topology.machine import Machine
 
@@ -38,12 +40,7 @@ _WHOLE_SECONDS = 90.0
 """Timed seconds of a sweep without a budget, shared by its cells; with starts and checks it ends within minutes."""
 
 _DEFAULT_SECONDS = 0.3
-_CELL_OVERHEAD_S = 0.05
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
-_GROUP_START_S = {"cpu": 0.6, "cuda": 5.0}
-_LIBRARY_START_S = 8.0
-"""More for a library that every rank imports: 5 to 20 s were seen with 8 ranks (docs/measurements/systems.md). Where a
-fork server imports it, it is paid once; what is left is a group's start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class Plan:
     """Cells in the order of measuring, grouped by algorithm, and the time that they are expected to take.
 
     `launch_s` has the seconds of a launch of each algorithm that can run, once its libraries are imported; what is not
-    in it is taken for free until it was launched.
+    in it is taken for free until it was launched. `once_s` is what a sweep pays once, for its fork servers.
     """
 
     algorithms: tuple[Algorithm, ...]
@@ -91,6 +88,7 @@ class Plan:
     seconds: float
     slots: dict[tuple[str, Call], int] = field(default_factory=dict)
     launch_s: Mapping[Key, float] = field(default_factory=dict)
+    once_s: float = 0.0
 
     def cells_of(self, algorithm: Algorithm) -> list[Cell]:
         """This algorithm's cells."""
@@ -129,8 +127,10 @@ def seconds_per_cell(cells: int) -> float:
     return min(_DEFAULT_SECONDS, _WHOLE_SECONDS / max(1, cells))
 
 
-def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm]) -> Plan:
+def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm], reserved_s: float = 0.0) -> Plan:
     """List the cells. The same options on the same machine always give the same cells.
+
+    Of a budget `reserved_s` are kept for other work; it changes what is expected, and no cell.
 
     Raises:
         UsageError: a dtype, op or size that no algorithm could have.
@@ -155,11 +155,15 @@ def make_plan(options: Options, machine: Machine, algorithms: Sequence[Algorithm
     for cell in cells:
         key = (cell.algorithm, cell.call)
         slots[key] = max(slots.get(key, 1), cell.calls)
-    launch_s = _launch_seconds(options, machine, algorithms, cells)
-    once = _LIBRARY_START_S * len({a.foreign for a in algorithms if key_of(a) in launch_s and _is_preloaded(a)})
-    total = options.launches * sum(launch_s.values()) + once
+    planned = options.launches * len(cells)
+    timed_s = seconds_per_cell(len(cells))
+    if options.budget_s is not None:
+        timed_s = Budget(options.budget_s, reserved_s).timed_s(planned)
+    launch_s = _launch_seconds(options, machine, algorithms, cells, timed_s)
+    once_s = servers_s(a for a in algorithms if key_of(a) in launch_s)
+    total = options.launches * sum(launch_s.values()) + once_s
     seconds = total if options.budget_s is None else min(total, options.budget_s)
-    return Plan(tuple(algorithms), cells, seconds, slots, launch_s)
+    return Plan(tuple(algorithms), cells, seconds, slots, launch_s, once_s)
 
 
 def _shuffled(items: Sequence[_Item], seed: int | None) -> list[_Item]:
@@ -224,7 +228,7 @@ def _most_calls(machine: Machine, algorithm: Algorithm, call: Call) -> int:
 
 
 def _launch_seconds(
-    options: Options, machine: Machine, algorithms: Sequence[Algorithm], cells: Sequence[Cell]
+    options: Options, machine: Machine, algorithms: Sequence[Algorithm], cells: Sequence[Cell], timed_s: float
 ) -> dict[Key, float]:
     """Expected seconds of a launch of each algorithm that can run: its group's start and its cells."""
     able = {key_of(a): a for a in algorithms}
@@ -233,18 +237,7 @@ def _launch_seconds(
         key = key_of(cell)
         algorithm = able[key]
         if algorithm.support(machine, cell.call):
-            once = algorithm.cost_us(cell.call, machine) * cell.calls / 1e6
-            timed = options.iterations * once if options.iterations else max(seconds_per_cell(len(cells)), 3 * once)
-            found.setdefault(key, _start_seconds(algorithm))
-            found[key] += _CELL_OVERHEAD_S + timed + (options.warmup + 1) * once
+            once_s = algorithm.cost_us(cell.call, machine) * cell.calls / 1e6
+            found.setdefault(key, start_s(algorithm, machine.ranks))
+            found[key] += cell_s(once_s, timed_s, options.iterations, options.warmup)
     return found
-
-
-def _start_seconds(algorithm: Algorithm) -> float:
-    """A group, and its library in all launches where its ranks import it; where a fork server does it is paid once."""
-    alone = algorithm.opening_s and not _is_preloaded(algorithm)
-    return _GROUP_START_S[algorithm.device] + (_LIBRARY_START_S if alone else 0.0)
-
-
-def _is_preloaded(algorithm: Algorithm) -> bool:
-    return bool(algorithm.opening_s and algorithm.foreign.modules)

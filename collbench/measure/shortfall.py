@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 
+from collbench.measure.budget import seconds_text
 from collbench.measure.plan import Key
 from collbench.measure.turns import Work, needed_s
 from collbench.wording import ADVICE, first_few
 
-__all__ = ["Shortfall"]
+__all__ = ["Shortfall", "outlook"]
 
 _NAMES = 4
 _PROBES_SHARE = 1.25
@@ -39,19 +40,43 @@ class Shortfall:
         if not self._short:
             return ""
         dearest = max(self._short, key=lambda one: one.remaining_s)
-        names = [f"{' '.join(one.key).strip()} ({_seconds(one.seconds)} a launch)" for one in self._short]
+        names = _names(self._short)
         return f"{self._held()}; fewer of {first_few(names, _NAMES)}: {self._remedy(dearest.key)}"
 
     def _held(self) -> str:
-        whole = sum(not one.launches for one in self._work.values())
-        of = f"of {whole} of {len(self._work)} algorithms" if whole else "of no algorithm"
-        return f"the budget of {self._budget_s:.0f} s held {self._launches} launches {of}"
+        return f"{_budget(self._budget_s)} held {_launches(self._launches)} {_of(list(self._work.values()))}"
 
     def _remedy(self, key: Key) -> str:
         # first launches come before any further one
         first_s = sum(one.seconds for one in self._work.values() if 0 in one.launches and one.key != key)
         seconds = _PROBES_SHARE * (needed_s(list(self._work.values()), key) + first_s + self._servers_s)
         return f"--resume RUN --budget {_round_up(seconds)}s adds what is missing"
+
+
+def outlook(work: Sequence[Work], launches: int, budget_s: float) -> str:
+    """One line about what a budget is expected to hold: `work` is what would be left of everything that can run."""
+    short = [one for one in work if one.launches]
+    fewer = f"; fewer of {first_few(_names(short), _NAMES)}" if short else ""
+    return f"expected, not measured: {_budget(budget_s)} holds {_launches(launches)} {_of(work)}{fewer}"
+
+
+def _budget(seconds: float) -> str:
+    return f"the budget of {seconds_text(seconds)}"
+
+
+def _launches(launches: int) -> str:
+    return f"{launches} launch{'es' if launches != 1 else ''}"
+
+
+def _of(work: Sequence[Work]) -> str:
+    whole = sum(not one.launches for one in work)
+    if whole == len(work):
+        return f"of all {whole} algorithms" if whole > 1 else "of the only algorithm"
+    return f"of {whole} of {len(work)} algorithms" if whole else "of no algorithm"
+
+
+def _names(work: Sequence[Work]) -> list[str]:
+    return [f"{' '.join(one.key).strip()} ({_seconds(one.seconds)} a launch)" for one in work]
 
 
 def _seconds(seconds: float) -> str:

@@ -1,26 +1,24 @@
 """The supervisor: one worker group per algorithm, cell after cell, and a status for every cell whatever happens."""
 
-import contextlib
 import math
 import shutil
 import time
-from collections.abc import Hashable
 from typing import Any
 
 from collbench.algorithms.base import Algorithm
-from collbench.errors import InvalidError
+from collbench.measure.agenda import Agenda
 from collbench.measure.answers import combine, evidence_of
 from collbench.measure.budget import Budget
-from collbench.measure.costs import TOOK, Costs, took_s
+from collbench.measure.costs import TOOK
+from collbench.measure.estimates import LEAST, MOST
 from collbench.measure.group import GroupFailure
 from collbench.measure.launcher import Launcher
-from collbench.measure.ledger import Ledger
 from collbench.measure.plan import Key, Options, Plan, key_of, seconds_per_cell
 from collbench.measure.progress import Progress
 from collbench.measure.shortfall import Shortfall
 from collbench.measure.team import Place, ServerPool
-from collbench.measure.turns import Turn, Work, next_turn
-from collbench.results.records import Cell, Samples, Status
+from collbench.measure.turns import Turn, next_turn
+from collbench.results.records import Cell, Mode, Samples, Status
 from collbench.results.store import RunFolder
 from collbench.topology.machine import Machine
 
@@ -32,7 +30,6 @@ WORK = ".work"
 PATIENCE = 3
 """After so many cells in a row that hung or crashed, an algorithm's remaining cells are not run."""
 
-_LEAST, _MOST = 3, 2000
 _LATE = 2.0
 """A launch that takes so many times what its algorithm's launches take: its last cells wait for a turn of their own."""
 
@@ -62,15 +59,11 @@ class Supervisor:
         self._work = folder.path / WORK
         self._launcher = Launcher(machine, place, self._work, options.timeout_s, progress.say, pool)
         earlier = folder.samples()
-        # what a budget or a failure before it cut off gets its turn when the run is resumed
-        done = {(s.cell_id, s.launch) for s in earlier if s.status is not Status.NOT_RUN}
-        self._ledger = Ledger(plan, options.launches, done)
+        self._agenda = Agenda.of(plan, options.launches, folder)
+        self._ledger, self._costs = self._agenda.ledger, self._agenda.costs
         self._planned = self._ledger.left
         self._pace = {s.cell_id: _timed_s(s) for s in reversed(earlier) if s.latency_us}
         self._tried: set[Key] = {key_of(c) for c in plan.cells if c.cell_id in self._pace}
-        cells = {key_of(a): len(plan.cells_of(a)) for a in plan.algorithms}
-        self._costs = Costs(cells, plan.launch_s, {key_of(a): _kin(a) for a in plan.algorithms})
-        _learn_from(folder, plan, self._costs)
         self._budget = Budget(options.budget_s, reserved_s)
 
     @property
@@ -85,7 +78,7 @@ class Supervisor:
         try:
             self._first_launches()
             able = {key_of(algorithm): algorithm for algorithm in self._plan.algorithms}
-            while not self._budget.is_over and (turn := next_turn(self._open(), self._budget.left_s)) is not None:
+            while turn := self._next():
                 self._further_launch(able[turn.key], turn)
             self._give_up()
         finally:
@@ -102,12 +95,8 @@ class Supervisor:
         for algorithm in waiting:
             self._measure(algorithm, 0)
 
-    def _open(self) -> list[Work]:
-        """What is left to do for each algorithm, in the order of the plan."""
-        return [
-            Work(key, self._ledger.launches(key), self._costs.of(key), self._costs.is_known(key))
-            for key in map(key_of, self._plan.algorithms)
-        ]
+    def _next(self) -> Turn | None:
+        return None if self._budget.is_over else next_turn(self._agenda.work(), self._budget.left_s)
 
     def _further_launch(self, algorithm: Algorithm, turn: Turn) -> None:
         self._planned = sum(self._ledger.count(key, launch) for key, launch in turn.planned)
@@ -117,7 +106,7 @@ class Supervisor:
     def _give_up(self) -> None:
         """Every launch that the budget does not hold gets a record that says so."""
         can_run = self._tried | set(self._plan.launch_s)
-        work = [one for one in self._open() if one.key in can_run]
+        work = [one for one in self._agenda.work() if one.key in can_run]
         short = Shortfall(work, self._options.launches, self._budget.seconds, self._launcher.servers_s)
         for algorithm in self._plan.algorithms:
             key = key_of(algorithm)
@@ -207,7 +196,8 @@ class Supervisor:
         if not support:
             return Status.UNSUPPORTED, support.reason
         if cell.mode not in algorithm.modes:
-            return Status.UNSUPPORTED, f"{algorithm.name} cannot be captured in a CUDA graph"
+            told = "cannot be captured in a CUDA graph" if cell.mode is Mode.GRAPH else "runs in CUDA graphs only"
+            return Status.UNSUPPORTED, f"{algorithm.name} {told}"
         if self.sick and algorithm.device == "cuda":
             return Status.NOT_RUN, self.sick
         if failures >= PATIENCE:
@@ -222,26 +212,8 @@ class Supervisor:
             seconds = min(seconds, self._pace.setdefault(cell.cell_id, seconds))
         return {
             "op": "cell", "cell": cell.row(), "slots": self._plan.slots_of(cell), "seconds": seconds,
-            "iterations": self._options.iterations, "warmup": self._options.warmup, "least": _LEAST, "most": _MOST,
+            "iterations": self._options.iterations, "warmup": self._options.warmup, "least": LEAST, "most": MOST,
         }  # fmt: skip
-
-
-def _learn_from(folder: RunFolder, plan: Plan, costs: Costs) -> None:
-    """What launches took, by the evidence of a run that goes on."""
-    if not plan.launch_s:  # whoever leaves that out has planned already
-        return
-    keys = {cell.cell_id: key_of(cell) for cell in plan.cells}
-    with contextlib.suppress(InvalidError):  # who reads the run is told of it
-        for (cell_id, launch), evidence in folder.evidence().items():
-            if cell_id in keys and (seconds := took_s(evidence)):
-                costs.learn(keys[cell_id], launch, seconds, 1)
-
-
-def _kin(algorithm: Algorithm) -> Hashable:
-    """What it shares with others that compiles in the first launch of any of them; itself where nothing compiles."""
-    if algorithm.device == "cpu":
-        return key_of(algorithm)
-    return algorithm.family, algorithm.imports, algorithm.foreign, algorithm.preload
 
 
 def _worth_opening(begin: float, opened: float) -> float:

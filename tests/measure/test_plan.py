@@ -73,9 +73,24 @@ def test_a_mode_that_an_algorithm_lacks_is_left_out_unless_it_is_the_only_one() 
 
 
 def test_the_estimate_never_exceeds_the_budget_and_grows_with_launches() -> None:
-    one = make_plan(Options(), HOST, [algorithm("a")]).seconds
-    assert make_plan(Options(launches=5), HOST, [algorithm("a")]).seconds == pytest.approx(5 * one)
+    one, five = (make_plan(Options(launches=n), HOST, [algorithm("a")]) for n in (1, 5))
+    assert one.once_s > 0
+    assert five.seconds - five.once_s == pytest.approx(5 * (one.seconds - one.once_s))
     assert make_plan(Options(budget_s=1.0), HOST, [algorithm("a")]).seconds == 1.0
+
+
+def test_a_budget_changes_what_a_launch_is_expected_to_take_as_it_changes_what_it_takes() -> None:
+    """Its cells share 0.6 of what others leave of it, two seconds each at most, and a quick one stops at 2000."""
+    slow, quick = algorithm("slow", 1000.0), algorithm("quick", 1.0)
+
+    def launch_s(budget_s: float, reserved_s: float = 0.0) -> tuple[float, ...]:
+        options = Options(first_bytes=1024, calls=(1,), launches=5, budget_s=budget_s)
+        return tuple(make_plan(options, HOST, [slow, quick], reserved_s).launch_s.values())
+
+    long, short = launch_s(1000.0), launch_s(10.0)
+    assert long[0] - short[0] == pytest.approx(2.0 - 0.6)
+    assert short[0] - launch_s(10.0, 5.0)[0] == pytest.approx(0.3)
+    assert long[1] == short[1] < 0.3
 
 
 def test_calls_that_are_refused_cost_nothing() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from collbench.algorithms.base import registry
 from collbench.errors import UsageError
-from collbench.measure.plan import Options, Plan, make_plan
+from collbench.measure.estimates import start_s
+from collbench.measure.plan import Options, Plan, key_of, make_plan
 from collbench.measure.selection import only
 from collbench.testing import host_machine
 
@@ -30,6 +31,14 @@ def test_cells_keep_their_order_and_their_slots(plan: Plan) -> None:
     assert [a.name for a in part.algorithms] == ["host_tree"]
     assert part.slots_of(wanted[0]) == plan.slots_of(wanted[0]) > 1
     assert part.seconds == pytest.approx(plan.seconds * len(wanted) / len(plan.cells))
+
+
+def test_a_launch_of_half_of_the_cells_takes_the_start_and_half_of_the_rest(plan: Plan) -> None:
+    one, other = plan.algorithms
+    half = only(plan, [c.cell_id for c in plan.cells_of(one) + plan.cells_of(other)[:2]])
+    assert half.launch_s[key_of(one)] == pytest.approx(plan.launch_s[key_of(one)])
+    start = start_s(other, 2)
+    assert half.launch_s[key_of(other)] - start == pytest.approx((plan.launch_s[key_of(other)] - start) / 2)
 
 
 def test_a_cell_that_is_not_planned_is_refused(plan: Plan) -> None:

@@ -42,7 +42,16 @@ def refuse_other_machine(origin: Path, found: PairProbes, topology: Topology) ->
             raise InvalidError(f"{origin}: {text}between them carry {most:.4g} GB/s: file and topology do not fit")
         if is_fast and probe.value < _BELOW * most:
             odd.append(f"{text}between them carry {most:.4g} GB/s: file and topology may not fit")
-    return odd[:1]
+    return [*_fewer(found, topology), *odd[:1]]
+
+
+def _fewer(found: PairProbes, topology: Topology) -> list[str]:
+    """Which GPUs the file's stand for, where it has not all of them: numbers of devices say nothing of places."""
+    ranks = sorted({rank for probe in found.probes for flow in probe.flows for rank in flow})
+    if not 0 < len(ranks) < len(topology.gpus):
+        return []
+    some = ", ".join(topology.gpus[rank] for rank in ranks)
+    return [f"{len(ranks)} of {len(topology.gpus)} GPUs are in the file, taken for {some}: are they these?"]
 
 
 def _limit(topology: Topology, probe: Probe) -> tuple[float, bool] | None:

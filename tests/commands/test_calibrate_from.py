@@ -99,3 +99,13 @@ def test_a_file_that_cannot_be_of_that_machine(file: Path, tmp_path: Path, capsy
         assert said in err
         assert (code == 3) == ("file and topology do not fit\n" in err)
         assert run.exists() == (code == 0)
+
+
+def test_fewer_gpus_than_the_topology_has_are_named(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which of them they are nobody said: the first in order, all below one switch here, may be the wrong ones."""
+    file.write_text(output(50.0))
+    assert main(["calibrate", str(tmp_path / "run"), "--from", str(file), "--topology", "two-flat-gen5-switches"]) == 0
+    told = "4 of 8 GPUs are in the file, taken for gpu0, gpu1, gpu2, gpu3: are they these?"
+    assert told in capsys.readouterr().err

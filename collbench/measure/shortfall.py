@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from collbench.measure.budget import seconds_text
 from collbench.measure.plan import Key
 from collbench.measure.turns import Work, needed_s
+from collbench.results.intervals import LEAST_LAUNCHES
 from collbench.wording import ADVICE, first_few
 
 __all__ = ["Shortfall", "outlook"]
@@ -57,6 +58,9 @@ def outlook(work: Sequence[Work], launches: int, budget_s: float) -> str:
     """One line about what a budget is expected to hold: `work` is what would be left of everything that can run."""
     short = [one for one in work if one.launches]
     fewer = f"; fewer of {first_few(_names(short), _NAMES)}" if short else ""
+    if short and launches > LEAST_LAUNCHES:
+        enough = sum(launches - len(one.launches) >= LEAST_LAUNCHES for one in work)
+        fewer = f", and the {LEAST_LAUNCHES} of an interval of {enough or 'none'}{fewer}"
     return f"expected, not measured: {_budget(budget_s)} holds {_launches(launches)} {_of(work)}{fewer}"
 
 

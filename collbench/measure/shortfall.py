@@ -60,7 +60,7 @@ def outlook(work: Sequence[Work], launches: int, budget_s: float) -> str:
     fewer = f"; fewer of {first_few(_names(short), _NAMES)}" if short else ""
     if short and launches > LEAST_LAUNCHES:
         enough = sum(launches - len(one.launches) >= LEAST_LAUNCHES for one in work)
-        fewer = f", and the {LEAST_LAUNCHES} of an interval of {enough or 'none'}{fewer}"
+        fewer = f", {LEAST_LAUNCHES} (enough for an interval) of {enough or 'none'}{fewer}"
     return f"expected, not measured: {_budget(budget_s)} holds {_launches(launches)} {_of(work)}{fewer}"
 
 

@@ -29,7 +29,10 @@ from collbench.algorithms.schedules import pulled, pulled_twice, pushed, pushed_
 from collbench.results.records import Call, Support
 from collbench.topology.machine import Machine
 
-__all__ = ["ALGORITHMS", "SYSTEMS"]
+__all__ = ["ALGORITHMS", "SYSTEMS", "WORKSPACE_SIZE"]
+
+WORKSPACE_SIZE = "size its workspace for decode, one for prefill cost 66 % of time to first token"
+"""Caution of who starts FlashInfer's workspace for PCIe in a server (sglang pull request 34528)."""
 
 _REFERENCE = "https://github.com/sgl-project/sglang"
 _READ = "SGLang 0.5.23 custom_all_reduce_v2.py"
@@ -133,8 +136,8 @@ SYSTEMS = (
         (_OWN_GPUS, NEEDS_PCIE_RANKS, *_COMMON, needs_package("flashinfer", "pip install flashinfer-python"),
          read_in("sglang", _GUARDED, "sglang pull request 34528")),
         Support.yes(
-            "off unless SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1; size its workspace for decode, one for prefill cost 66 % "
-            "of time to first token; flashinfer_pcie_workspace times what it calls", "sglang pull request 34528",
+            f"off unless SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1; {WORKSPACE_SIZE}; flashinfer_pcie_workspace times what it "
+            "calls", "sglang pull request 34528",
         ), ring, family="sglang",
     ),
 )  # fmt: skip

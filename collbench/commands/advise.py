@@ -156,6 +156,8 @@ def _print_text(workload: "Workload", advice: "Advice") -> None:
     origin = "measured" if advice.source == "run" else "predicted by the model; nothing was measured"
     print(f"{workload.name}: {workload.summary}")
     print(f"{advice.ranks} ranks, fabric {advice.fabric}, times {origin}")
+    if advice.epilogue:
+        print(f"All-reduces with {advice.epilogue} fused behind them (epilogue), whose time is in theirs.")
     if advice.source == "run":
         intervals = advice.launches >= _LAUNCHES
         print("Intervals: 95 %, from launches." if intervals else _no_interval(advice.launches))
@@ -173,8 +175,11 @@ def _print_rest(advice: "Advice") -> None:
     for text in (*advice.cautions, *advice.missing):
         _wrap(f"{text}.")
     if advice.sizes and (advice.missing or any(step.how for step in advice.steps)):
-        sizes = ",".join(map(str, advice.sizes))
-        _wrap(f"To measure the sizes of these calls themselves: collbench sweep --sizes {sizes} --launches {_LAUNCHES}")
+        sizes, fused = ",".join(map(str, advice.sizes)), f" --epilogue {advice.epilogue}" if advice.epilogue else ""
+        _wrap(
+            f"To measure the sizes of these calls themselves: collbench sweep{fused} --sizes {sizes} "
+            f"--launches {_LAUNCHES}"
+        )
 
 
 def _no_interval(launches: int) -> str:
@@ -258,21 +263,19 @@ def _print_rewired(wired: "Advice | None", rewired: "Advice | None", other: str)
 
 
 def _print_settings(advice: "Advice") -> None:
+    from collbench.workload import tables
+
     print()
-    best = advice.steps[0].algorithm
-    if not advice.settings:
-        _wrap(f"No setting of a server is known here that selects {best} or any of the others.")
+    if not advice.choices:
+        _wrap(f"There is nothing that a server could be told here: {tables.no_servers(advice)}.")
         return
-    if advice.servable != best:
-        _wrap(f"No setting is known that selects {best}; the fastest with one is {advice.servable}.")
-    print(f"To use {advice.servable}:")
-    for one in advice.settings:
-        line, note = f"  {one.text}   ({one.where} {one.release})", f"# {one.note}"
-        if one.note and len(line) + 3 + len(note) > _width():
-            _wrap(f"  {note}")
-        print(f"{line}   {note}" if one.note and len(line) + 3 + len(note) <= _width() else line)
-    for text in advice.remarks:
-        _wrap(f"{text}.")
+    sizes = ", ".join(map(str, advice.steps[0].call_us))
+    print(f"What servers are best told, at {sizes} bytes:")
+    for choice in advice.choices:
+        _wrap(f"{choice.text}.", 2)
+        for one in choice.settings:
+            note = f"   # {one.note}" if one.note and not one.algorithm else ""
+            _wrap(f"    {one.text}   ({one.where} {one.release}){note}", 6)
 
 
 def _width() -> int:
@@ -281,7 +284,7 @@ def _width() -> int:
     return max(60, shutil.get_terminal_size((120, 24)).columns)
 
 
-def _wrap(text: str) -> None:
+def _wrap(text: str, indent: int = 2) -> None:
     from collbench.results.terminal import wrapped
 
-    print(wrapped(text, _width(), 2))
+    print(wrapped(text, _width(), indent))

@@ -12,6 +12,7 @@ from collbench.results.summary import clean
 from collbench.units import format_us
 from collbench.workload import ModelTimes, RunTimes, Workload, advise, find, load
 from collbench.workload.advice import CAUTION, Advice, Step
+from collbench.workload.servers import Choice
 from collbench.workload.short import interpolated
 from collbench.workload.short import usual as usual_step
 from collbench.workload.times import CallTime, Times
@@ -59,10 +60,15 @@ def _worth(times: Times, curve: Callable[[str], Mapping[int, CallTime]], other: 
     return {"worth": {
         "sentence": _sentence(workload, advice, default), "lines": [_line(step) for step in steps[:_MOST_LINES]],
         "note": _note(workload, advice, steps), "caution": f"{CAUTION}.", "data": _data(steps[:_MOST_LINES], curve),
-        "cautions": _cautions(advice, default), "remarks": [f"{clean(text)}." for text in advice.remarks],
-        "settings": [(one.text, f"{one.where} {one.release}", one.note) for one in advice.settings],
-        "servable": clean(advice.servable), "best": clean(advice.steps[0].algorithm), "fields": _fields(workload),
+        "cautions": _cautions(advice, default), "choices": [_choice(one) for one in advice.choices],
+        "size": ", ".join(map(str, advice.steps[0].call_us)), "fields": _fields(workload),
     }}  # fmt: skip
+
+
+def _choice(one: Choice) -> dict[str, Any]:
+    """What one server is best told, and the settings to paste."""
+    settings = [(s.text, f"{s.where} {s.release}", "" if s.algorithm else s.note) for s in one.settings]
+    return {"text": f"{clean(one.text)}.", "settings": settings}
 
 
 def _cautions(advice: Advice, other: Step | None) -> list[str]:
@@ -81,8 +87,9 @@ def _sentence(workload: Workload, advice: Advice, other: Step | None) -> str:
     best = advice.steps[0]
     size = workload.bytes_of(calls, 1)
     by = "By the model, the" if advice.source == "model" else "The"
+    fused = f" with {clean(advice.epilogue)} fused behind" if advice.epilogue else ""
     start = (
-        f"{by} {calls.count} all-reduces of {size} bytes of a decode step take {_ms(best.comm_us)} ms with "
+        f"{by} {calls.count} all-reduces{fused} of {size} bytes of a decode step take {_ms(best.comm_us)} ms with "
         f"{clean(best.algorithm)}"
     )
     if other is None or other is best:

@@ -1,15 +1,30 @@
-"""Who is the fastest where it ran, and has no time at the size of a step: then the answer is open."""
+"""What has no time; and who is the fastest where it ran, but not at the size of a step: then the answer is open."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from collbench.results.records import Collective
 from collbench.units import format_us
 from collbench.workload.times import Times
 
-__all__ = ["absent"]
+__all__ = ["Missing", "absent", "grouped"]
 
 _NEAR = 1.05
 _MOST_NAMES = 3
+
+
+Missing = tuple[str, str]
+"""Bytes that an algorithm has no time at, and its name; or what is missing of all, and nothing."""
+
+
+def grouped(missing: Iterable[Missing]) -> tuple[str, ...]:
+    """One sentence for all algorithms that lack the same sizes."""
+    lacking: dict[str, list[str]] = {}
+    for size, name in dict.fromkeys(missing):
+        lacking.setdefault(name, []).append(size)
+    names: dict[str, list[str]] = {}
+    for name, sizes in lacking.items():
+        names.setdefault(", ".join(sizes), []).append(name)
+    return tuple(f"no time at {what} bytes: {', '.join(of)}" if any(of) else what for what, of in names.items())
 
 
 def absent(times: Times, kind: Collective, sizes: Collection[int], known: Collection[str], best: str) -> str:

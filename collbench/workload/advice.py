@@ -9,11 +9,11 @@ from collbench.errors import InvalidError
 from collbench.results.records import Collective, Fabric
 from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import Topology
-from collbench.workload.absent import absent
+from collbench.workload.absent import Missing, absent, grouped
 from collbench.workload.catalog import Calls, Workload
 from collbench.workload.coalescing import Coalescing, coalescing
-from collbench.workload.servers import kept
-from collbench.workload.settings import Setting, settings_of
+from collbench.workload.servers import Choice, choose, of_steps
+from collbench.workload.settings import WORKSPACE, Setting, servers
 from collbench.workload.times import CallTime, Times
 
 __all__ = ["CAUTION", "Advice", "BreakEven", "Step", "advise"]
@@ -60,10 +60,11 @@ class BreakEven:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Everything for one workload. Steps stand by batch, fastest first; `servable` is the fastest with settings.
+    """Everything for one workload. Steps stand by batch, fastest first; `choices` say what each server is best told.
 
-    `sizes` are the bytes of all its calls where a run gives the times: a sweep of them leaves nothing to interpolate.
-    `remarks` say which settings are not advised, and why; `open` who may be faster than the best and has no time there.
+    `servable` is the fastest that a server then runs. `sizes` are the bytes of all its calls where a run gives the
+    times: a sweep of them leaves nothing to interpolate. `open` says who may be faster than the best and has no time
+    there. With an `epilogue` its all-reduces were timed with that work fused behind them.
     """
 
     workload: str
@@ -76,17 +77,22 @@ class Advice:
     coalescing: tuple[Coalescing, ...]
     break_even: tuple[BreakEven, ...]
     servable: str
-    settings: tuple[Setting, ...]
     missing: tuple[str, ...]
     cautions: tuple[str, ...]
+    choices: tuple[Choice, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     sizes: tuple[int, ...] = ()
-    remarks: tuple[str, ...] = ()
     open: str = ""
+    epilogue: str = ""
 
     def best(self, batch: int) -> Step:
         """The fastest step of a batch size."""
         return next(step for step in self.steps if step.batch == batch)
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """All that is advised to set."""
+        return tuple(one for choice in self.choices for one in choice.settings)
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -95,7 +101,9 @@ class Advice:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form; the steps are the rows."""
-        data = asdict(self) | {"fabric": str(self.fabric)}
+        data = asdict(self) | {"fabric": str(self.fabric), "settings": [asdict(one) for one in self.settings]}
+        data["remarks"] = [choice.text for choice in self.choices]
+        del data["choices"]
         return {"rows": data.pop("steps"), **data}
 
 
@@ -114,38 +122,28 @@ def advise(
     Raises:
         InvalidError: there is no time of any call that the workload makes.
     """
-    missing: list[_Missing] = []
+    missing: list[Missing] = []
     steps = [step for batch in workload.batches for step in _steps(workload, times, batch, missing)]
     if not steps:
         raise InvalidError(f"nothing to advise on {workload.name}: {_why_nothing(workload, missing)}")
-    servable, settings, remarks = _servable(workload, steps, times, topology)
+    choices = _choices(workload, steps, times, topology)
     fastest: dict[int, str] = {}
     for step in steps:
         fastest.setdefault(step.batch, step.algorithm)
     return Advice(
         workload=workload.name, source=times.source, ranks=times.ranks, fabric=times.fabric, launches=times.launches,
-        steps=tuple(steps), fusion_us=_fusion(workload, steps), coalescing=tuple(coalescing(workload, times, fastest)),
-        break_even=tuple(_break_even(workload, baseline, times, steps)) if baseline else (), servable=servable,
-        settings=settings, missing=_grouped(missing), cautions=(*_cautions(times), *states),
+        steps=tuple(steps), fusion_us={} if times.epilogue else _fusion(workload, steps),
+        coalescing=tuple(coalescing(workload, times, fastest)),
+        break_even=tuple(_break_even(workload, baseline, times, steps)) if baseline else (),
+        servable=next((one.algorithm for one in choices), ""), choices=tuple(choices),
+        missing=grouped(missing), cautions=(*_cautions(times, workload), *states),
         sources=dict(workload.sources or {}), sizes=_sizes(workload) if times.source == "run" else (),
-        remarks=remarks, open=_open(workload, steps, times),
+        open=_open(workload, steps, times), epilogue=times.epilogue,
     )  # fmt: skip
 
 
-_Missing = tuple[str, str]
-"""What has no time, and of which algorithm; the latter is empty where it is all of them."""
-
-
-def _grouped(missing: Iterable[_Missing]) -> tuple[str, ...]:
-    """One sentence for each thing that has no time, with the algorithms that lack it."""
-    found: dict[str, list[str]] = {}
-    for what, name in dict.fromkeys(missing):
-        found.setdefault(what, []).append(name)
-    return tuple(f"{what}: {', '.join(names)}" if any(names) else what for what, names in found.items())
-
-
-def _why_nothing(workload: Workload, missing: Iterable[_Missing]) -> str:
-    why = next(iter(_grouped(missing)), "no algorithm")
+def _why_nothing(workload: Workload, missing: Iterable[Missing]) -> str:
+    why = next(iter(grouped(missing)), "no algorithm")
     sizes = ",".join(map(str, _sizes(workload)))
     return f"{why}: measure them with collbench sweep --sizes {sizes}" if why.startswith("no time at") else why
 
@@ -154,10 +152,16 @@ def _sizes(workload: Workload) -> tuple[int, ...]:
     return tuple(sorted({workload.bytes_of(calls, batch) for calls in workload.calls for batch in workload.batches}))
 
 
-def _steps(workload: Workload, times: Times, batch: int, missing: list[_Missing]) -> list[Step]:
-    """Steps of one batch size. Of several collectives, each algorithm of the first meets the best of the others."""
+def _steps(
+    workload: Workload, times: Times, batch: int, missing: list[Missing], only: Sequence[str] = ()
+) -> list[Step]:
+    """Steps of one batch size. Of several collectives, each algorithm of the first meets the best of the others.
+
+    Those in `only` are asked of the first collective, where it is given.
+    """
     kinds = list(dict.fromkeys(calls.collective for calls in workload.calls))
-    found = {kind: _sums(workload, times, batch, kind, missing) for kind in kinds}
+    asked = {kind: only if only and kind is kinds[0] else times.algorithms(kind) for kind in kinds}
+    found = {kind: _sums(workload, times, batch, kind, asked[kind], missing) for kind in kinds}
     if not all(found.values()):
         return []
     first, *others = kinds
@@ -174,19 +178,19 @@ def _steps(workload: Workload, times: Times, batch: int, missing: list[_Missing]
 _Sum = tuple[str, CallTime, dict[int, float]]
 
 
-def _sums(workload: Workload, times: Times, batch: int, kind: Collective, missing: list[_Missing]) -> list[_Sum]:
+def _sums(
+    workload: Workload, times: Times, batch: int, kind: Collective, names: Sequence[str], missing: list[Missing]
+) -> list[_Sum]:
     """Per algorithm of a collective: time of all its calls in a step, and of one call by size."""
     calls = [one for one in workload.calls if one.collective is kind]
     found: list[_Sum] = []
-    names = times.algorithms(kind)
     if not names:
         missing.append((f"there is no {kind} in the {times.source}", ""))
     for name in names:
         known = [(one, times.at(name, kind, workload.bytes_of(one, batch))) for one in calls]
         have = [(one, time) for one, time in known if time is not None]
         if len(have) < len(calls):
-            sizes = ", ".join(str(workload.bytes_of(one, batch)) for one, time in known if time is None)
-            missing.append((f"no time at {sizes} bytes", name))
+            missing += [(f"{workload.bytes_of(one, batch)}", name) for one, time in known if time is None]
             continue
         found.append((name, _added(have), {workload.bytes_of(one, batch): time.us for one, time in have}))
     return found
@@ -237,19 +241,20 @@ def _break_even(workload: Workload, baseline: Workload, times: Times, steps: Seq
             yield BreakEven(step.algorithm, size, room / calls.count, step.call_us[size], speculation.accepted_tokens)
 
 
-def _servable(
-    workload: Workload, steps: Sequence[Step], times: Times, topology: Topology | None
-) -> tuple[str, tuple[Setting, ...], tuple[str, ...]]:
-    """The fastest algorithm of the first batch that a server can be told to use, how, and what is not advised."""
+def _choices(workload: Workload, steps: Sequence[Step], times: Times, topology: Topology | None) -> list[Choice]:
+    """What each server is best told for the first batch, the one that becomes the fastest first."""
+    batch, calls = steps[0].batch, workload.calls[0]
+    names = [name for name in times.algorithms(calls.collective) if calls.collective is Collective.ALL_REDUCE]
+    some = [step for step in steps if step.batch == batch]
+    if times.source == "model":  # which has no row of it, since it is one of its kernels at each size
+        some += _steps(workload, times, batch, [], only=(WORKSPACE,))
     far = topology is not None and _far(topology, times.ranks)
-    some = [step for step in steps if step.batch == steps[0].batch]
-    for step in some:
-        settings = settings_of(step.algorithm, times.fabric, times.ranks, far=far)
-        if settings:
-            calls = workload.calls[0]
-            size = workload.bytes_of(calls, step.batch)
-            return step.algorithm, *kept(settings, step, some, times, calls.collective, size)
-    return "", (), ()
+    here = servers(times.fabric, times.ranks, names, arch=times.arch, far=far, epilogue=times.epilogue)
+    by_name = of_steps(some)
+    size = workload.bytes_of(calls, batch)
+    found = [choose(one, by_name, times, calls.collective, size) for one in here]
+    order = {step.algorithm: step.step_us for step in some} | {name: step.step_us for name, step in by_name.items()}
+    return sorted(found, key=lambda one: order.get(one.algorithm, math.inf))
 
 
 def _open(workload: Workload, steps: Sequence[Step], times: Times) -> str:
@@ -266,8 +271,14 @@ def _far(topology: Topology, ranks: int) -> bool:
     return has_peer_access(topology) and not any(used <= set(group) for group in topology.groups)
 
 
-def _cautions(times: Times) -> tuple[str, ...]:
+def _cautions(times: Times, workload: Workload) -> tuple[str, ...]:
     found = [CAUTION]
+    if times.epilogue:
+        other = f"{workload.other_at(workload.batches[0]) / 1e3:.2f} ms"
+        found.append(
+            f"Times are of all-reduces with {times.epilogue} fused behind them: the {other} that the workload has "
+            "beside its collectives hold that work once more, so that steps are somewhat shorter than told"
+        )
     if times.fabric in _NO_LINKS:
         found.append(f"Fabric {times.fabric}: {_NO_LINKS[times.fabric]}; tokens per second of a server do not follow")
     if times.source == "model":

@@ -36,7 +36,7 @@ def short(advice: Advice) -> str:
         text += f", {gain(best.step_us, default.step_us)} against {default.algorithm}"
     text += interpolated(best, default)
     if advice.servable and advice.servable != best.algorithm:
-        text += f"; of those that a server can be told to use, {advice.servable}"
+        text += f"; of what servers run or can be told to run, {advice.servable} ({advice.choices[0].where})"
     open_ = f" {advice.open}." if advice.open else ""
     if best.interval_us is None:
         return f"{text}. Without an interval, nobody can say whether the order is chance.{open_}"

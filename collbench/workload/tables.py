@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from collbench.algorithms.base import registry
+from collbench.results.records import Fabric
 from collbench.results.table import grid
 from collbench.results.terminal import wrapped
 from collbench.units import format_us
 from collbench.workload.advice import Advice, Step
 from collbench.workload.coalescing import Coalescing
 
-__all__ = ["alike", "fused", "gain", "joined", "steps"]
+__all__ = ["alike", "fused", "gain", "joined", "no_servers", "steps"]
 
 _WORDS = {"algorithm"}
 _FIRST_TO_GO = ("comm ms", "interval")
@@ -59,6 +60,13 @@ def gain(fast_us: float, slow_us: float) -> str:
     return f"{100 * (slow_us / fast_us - 1):+.1f} %" if fast_us > 0 else "-"
 
 
+def no_servers(advice: Advice) -> str:
+    """Why nothing is said on settings of servers."""
+    if advice.fabric in {Fabric.HOST, Fabric.SHARED_GPU}:
+        return "servers start one rank per GPU" + (", and these share one" if advice.fabric != Fabric.HOST else "")
+    return f"on such GPUs none of those that were read fuses {advice.epilogue}" if advice.epilogue else "none was read"
+
+
 def fused(advice: Advice, width: int | None) -> list[str]:
     """One sentence on fusing what stands behind a collective; nothing where the workload says nothing of it."""
     saved = advice.fusion_us
@@ -90,7 +98,7 @@ def joined(advice: Advice, launches: int, width: int | None) -> list[str]:
         lines += [wrapped(f"{head}:", width, 2), *table]
     open_ = [one for one in advice.coalescing if one.saved_us is None]
     if open_:
-        lines.append(wrapped(_not_measured(open_, launches, table=bool(told)), width, 2))
+        lines.append(wrapped(_not_measured(open_, launches, advice.epilogue, table=bool(told)), width, 2))
     return lines
 
 
@@ -115,9 +123,10 @@ def _ms(us: float) -> str:
     return f"{us / 1e3:.2f}" if abs(us) < 1e4 else f"{us / 1e3:.0f}"  # noqa: PLR2004 - three digits are enough
 
 
-def _not_measured(some: Sequence[Coalescing], launches: int, *, table: bool) -> str:
+def _not_measured(some: Sequence[Coalescing], launches: int, epilogue: str, *, table: bool) -> str:
     sizes = ",".join(map(str, sorted({size for one in some for size in (one.bytes, one.k * one.bytes)})))
     names = dict.fromkeys(one.algorithm.partition(" ")[0] for one in some)
     ours = f" --algorithms {','.join(names)}" if set(names) <= set(registry()) else ""
+    ours += f" --epilogue {epilogue}" if epilogue else ""
     what = "-: not measured" if table else "What joining calls saves is not measured"
     return f"{what} with an interval: collbench sweep{ours} --sizes {sizes} --launches {launches}"

@@ -6,20 +6,24 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from collbench.algorithms.base import Algorithm, registry
+from collbench.algorithms.cuda_support import number
 from collbench.algorithms.predictions import Forecast
 from collbench.errors import InvalidError
 from collbench.results.intervals import interval_of_medians
 from collbench.results.records import Cell, Collective, Fabric, Mode, Run, Samples, Status
 from collbench.results.summary import fold
 from collbench.topology.graph import Topology
+from collbench.topology.models import arch_of
+from collbench.workload.comparable import comparable
+from collbench.workload.settings import WORKSPACE
 
 __all__ = ["CallTime", "ModelTimes", "RunTimes", "Times"]
 
 
+_KERNELS = "flashinfer_pcie_"
 _CHOOSERS = {"auto", "nccl_auto"}
 _WIDEST = 8
 """Sizes that are further apart say nothing of those between them: protocols change there."""
-_MOST_ASIDE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,10 @@ class Times(Protocol):
     mode: Mode
     launches: int
     """Least launches of any cell; 0 for the model."""
+    arch: int
+    """Compute capability of the GPUs, 90 of `sm_90`; 0 where it is not known."""
+    epilogue: str
+    """What was fused behind the all-reduces that these times are of; empty for plain ones."""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -97,13 +105,18 @@ class RunTimes:
                 refused |= {one.cell_id} if one.status is Status.UNSUPPORTED else set()
             elif one.latency_us:
                 medians.setdefault(one.cell_id, []).append(_median(one))
-        kept, self.notes = _alike([cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad])
+        kept, self.notes = comparable(
+            [cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad]
+        )
         if not kept:
             raise InvalidError("the run has no cell that ended ok: there is nothing to advise from")
         self._joining = {name for name, algorithm in registry().items() if algorithm.batch > 1}
         self.launches = min(len(medians[cell.cell_id]) for cell in kept)
         self.mode = Mode.GRAPH if any(cell.mode is Mode.GRAPH for cell in kept) else Mode.EAGER
-        self._curves = _curves([cell for cell in kept if cell.mode is self.mode], medians)
+        used = [cell for cell in kept if cell.mode is self.mode]
+        self._curves = _curves(used, medians)
+        self.arch = _arch(run)
+        self.epilogue = next((c.call.epilogue for c in used if c.call.collective is Collective.ALL_REDUCE), "")
         self._asked = _asked((cell for cell in run.cells if cell.mode is self.mode), refused)
 
     def algorithms(self, collective: Collective) -> Sequence[str]:
@@ -147,42 +160,9 @@ class RunTimes:
         return CallTime(low.us + share * (high.us - low.us), interval, f"between {below} and {above} bytes")
 
 
-_SETTINGS = ("dtype", "op", "place", "buffers", "epilogue", "skew")
-
-
-def _alike(cells: Sequence[Cell]) -> tuple[list[Cell], tuple[str, ...]]:
-    """Cells that may be compared: of each collective those with the plainest and then the most frequent settings.
-
-    Beside them a sentence for each collective of which others were left aside.
-    """
-    groups: dict[Collective, dict[tuple[str, ...], list[Cell]]] = {}
-    for cell in cells:
-        call = cell.call
-        settings = (call.dtype, call.op, cell.place, cell.buffers, call.epilogue, cell.skew or str(call.splits))
-        groups.setdefault(call.collective, {}).setdefault(settings, []).append(cell)
-    found: list[Cell] = []
-    notes = []
-    for collective, of_one in groups.items():
-        taken = max(of_one, key=lambda one: (not one[4], one[5] in {"", "()"}, len(of_one[one])))
-        found += of_one[taken]
-        if len(of_one) > 1:
-            notes.append(_aside(collective, taken, of_one))
-    return found, tuple(notes)
-
-
-def _aside(collective: Collective, taken: tuple[str, ...], of_one: Mapping[tuple[str, ...], Sequence[Cell]]) -> str:
-    differ = [i for i in range(len(taken)) if len({settings[i] for settings in of_one}) > 1]
-
-    def told(settings: tuple[str, ...]) -> str:
-        words = (f"{_SETTINGS[i]} {settings[i].strip('()') or 'none'}" for i in differ)
-        return f"{', '.join(words)} ({len(of_one[settings])})"
-
-    others = [told(settings) for settings in of_one if settings != taken]
-    more = f"; and {len(others) - _MOST_ASIDE} more" if len(others) > _MOST_ASIDE else ""
-    return (
-        f"Of the run's {collective} cells those of {told(taken)} are taken; left aside: "
-        f"{'; '.join(others[:_MOST_ASIDE])}{more}"
-    )
+def _arch(run: Run) -> int:
+    facts = run.machine.get("facts")
+    return number(str(facts.get("arch", ""))) if isinstance(facts, Mapping) else 0
 
 
 def _median(one: Samples) -> float:
@@ -230,6 +210,7 @@ class ModelTimes:
     source = "model"
     mode = Mode.GRAPH
     launches = 0
+    epilogue = ""
 
     def __init__(
         self,
@@ -243,6 +224,8 @@ class ModelTimes:
         self._rows: dict[tuple[Collective, int], dict[str, CallTime]] = {}
         usual = self._forecast(Collective.ALL_REDUCE)
         self.ranks, self.fabric = usual.ranks, usual.fabric
+        models = {topology.node(gpu).attributes.get("model", "") for gpu in topology.gpus}
+        self.arch = number(arch_of(models.pop())) if len(models) == 1 else 0
 
     def _forecast(self, collective: Collective) -> Forecast:
         if collective not in self._forecasts:
@@ -294,7 +277,15 @@ class ModelTimes:
             self._rows[key] = {
                 row["algorithm"]: CallTime(row["total_us"], (row["low_us"], row["high_us"])) for row in rows
             }
-        return self._rows[key].get(algorithm)
+        return self._rows[key].get(algorithm) or self._by_size(algorithm, collective, size_bytes)
+
+    def _by_size(self, algorithm: str, collective: Collective, size_bytes: int) -> CallTime | None:
+        """Of what takes one of FlashInfer's kernels for PCIe at each size: as its traffic, where those run."""
+        rows = self._rows[collective, size_bytes]
+        if algorithm != WORKSPACE or not any(name.startswith(_KERNELS) for name in rows):
+            return None
+        prediction = self._forecast(collective).predict(registry()[algorithm], size_bytes)
+        return CallTime(prediction.total_us, prediction.interval_us)
 
 
 def _predictable(algorithm: Algorithm) -> bool:

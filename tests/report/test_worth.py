@@ -8,10 +8,11 @@ import pytest
 
 from collbench.doctor.described import Described
 from collbench.report.worth import worth
-from collbench.results.records import Mode, Samples, Status
+from collbench.results.records import Cell, Mode, Samples, Status
 from collbench.results.store import RunFolder
 from collbench.testing import host_machine, synthetic_run
 from collbench.topology.machine import Machine
+from collbench.workload import RunTimes, advise, find, load
 
 COSTS = {"nccl_ring_ll": (20.0, 0.1), "push": (4.0, 0.5)}
 
@@ -54,11 +55,40 @@ def test_intervals_from_five_launches_on(tmp_path: Path) -> None:
     assert "[" in str(found["lines"])
 
 
-def test_settings_belong_to_the_fastest_that_has_some(tmp_path: Path) -> None:
-    found = of(tmp_path)
+def test_each_server_is_told_what_is_best_for_it(tmp_path: Path) -> None:
+    """The same sentences as of `advise`."""
+    costs = {**COSTS, "flashinfer_pcie_push": (2.0, 0.1), "flashinfer_pcie_workspace": (10.0, 0.5)}
+    found = of(tmp_path, costs=costs)
     assert found
-    assert (found["best"], found["servable"]) == ("push", "nccl_ring_ll")
-    assert "NCCL_ALGO" in str(found["settings"])
+    choices = found["choices"]
+    assert isinstance(choices, list)
+    told = {choice["text"].partition(" ")[0]: choice for choice in choices}
+    assert set(told) == {"vLLM", "SGLang", "NCCL:"}
+    assert "which starts flashinfer_pcie_workspace" in told["vLLM"]["text"]
+    assert told["SGLang"]["settings"] == [("SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1", "SGLang 0.5.23", "")]
+    assert "NCCL_ALGO" in str(told["NCCL:"]["settings"])
+
+
+def test_calls_with_an_epilogue_are_called_so(tmp_path: Path) -> None:
+    """Nothing is then saved by fusing once more."""
+    made = synthetic_run(tmp_path / "run", costs=COSTS, modes=(Mode.GRAPH,), machine=story(), noise=0.0)
+    fused = {cell.cell_id: fused_cell(cell) for cell in made.run.cells}
+    run = replace(made.run, cells=tuple(fused.values()))
+    samples = [replace(one, cell_id=fused[one.cell_id].cell_id) for one in RunFolder.open(made.path).samples()]
+    found = worth(run, samples)["worth"]
+    assert found
+    assert found["sentence"].startswith("The 122 all-reduces with residual_rmsnorm fused behind of 14336 bytes")
+    times = RunTimes(run, samples)
+    advice = advise(load(find("moe-61-decode")), times)
+    assert (times.epilogue, advice.fusion_us) == ("residual_rmsnorm", {})
+    assert any("hold that work once more" in text for text in advice.cautions)
+    both = RunTimes(replace(run, cells=(*run.cells, *made.run.cells)), [*samples, *RunFolder.open(made.path).samples()])
+    assert both.epilogue == "", "plain cells are taken where there are some, and never beside others"
+    assert "epilogue none" in both.notes[0]
+
+
+def fused_cell(cell: Cell) -> Cell:
+    return replace(cell, call=replace(cell.call, epilogue="residual_rmsnorm"))
 
 
 def test_the_calculators_data_cannot_leave_its_element(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collbench.topology import catalog
 from collbench.workload import ModelTimes, RunTimes, Workload, advise, find, load, tables
 from collbench.workload.advice import CAUTION
 from collbench.workload.catalog import Calls, Speculation
-from collbench.workload.settings import settings_of
+from collbench.workload.settings import WORKSPACE, Server, servers
 from collbench.workload.times import CallTime
 
 ALL_REDUCE, ALL_TO_ALL = Collective.ALL_REDUCE, Collective.ALL_TO_ALL
@@ -24,6 +24,7 @@ class Known:
     """Times that are known: a + b per KiB, by algorithm."""
 
     source, mode, launches, ranks = "run", Mode.GRAPH, 5, 8
+    arch, epilogue = 120, ""
     measured: Mapping[int, CallTime] = {}
     notes: Sequence[str] = ()
 
@@ -227,6 +228,8 @@ def test_what_has_no_time_is_named() -> None:
     advice = advise(replace(DECODE, batches=(1, 200)), Known(COSTS))
     assert advice.batches == (1,)
     assert advice.missing == ("no time at 2048000 bytes: nccl_ring_ll, push",)
+    two = advise(replace(DECODE, batches=(1, 200, 400)), Known(COSTS))
+    assert two.missing == ("no time at 2048000, 4096000 bytes: nccl_ring_ll, push",), "names stand once"
     with pytest.raises(InvalidError, match="nothing to advise"):
         advise(replace(DECODE, batches=(200,)), Known(COSTS))
 
@@ -238,18 +241,51 @@ def test_cautions() -> None:
     assert "shared one GPU" in told[1]
 
 
-def test_settings_name_their_releases() -> None:
-    """What is gated off on this fabric has none; what no server has has none; the fastest that has some is chosen."""
-    assert settings_of("push", Fabric.PCIE, 8) == ()
-    assert settings_of("vllm_one_stage", Fabric.PCIE, 8) == ()
-    assert settings_of("vllm_one_stage", Fabric.NVLINK, 8)[0].text == "VLLM_CUSTOM_ALLREDUCE_ALGO=1stage"
-    assert settings_of("flashinfer_pcie_push", Fabric.PCIE, 6) == ()
-    ring = settings_of("nccl_ring_ll", Fabric.PCIE, 8)
-    assert ring[0].text == 'NCCL_ALGO="allreduce:ring" NCCL_PROTO="allreduce:LL"'
-    assert all(setting.release for setting in ring)
+def of(fabric: Fabric, ranks: int, arch: int = 120, epilogue: str = "") -> dict[str, Server]:
+    names = ("push", "nccl_auto", "nccl_ring_ll", "vllm_one_stage", "flashinfer_pcie_push")
+    return {one.where: one for one in servers(fabric, ranks, names, arch=arch, epilogue=epilogue)}
+
+
+def test_settings_name_their_releases_and_the_row_that_times_them() -> None:
+    """No setting is judged by a kernel that somebody forced with its best grid."""
+    for known in (of(Fabric.PCIE, 8), of(Fabric.NVLINK, 2, 90), of(Fabric.NVLINK, 8, 90)):
+        told = [one for server in known.values() for one in server.settings]
+        assert all(one.release and one.algorithm for one in told)
+        assert {"push", "vllm_one_stage", "flashinfer_pcie_push"}.isdisjoint(one.algorithm for one in told)
+        assert {one.algorithm for one in told if "PCIE_IPC" in one.text} == {WORKSPACE}
+        assert all("size its workspace for decode" in one.note for one in told if "PCIE_IPC" in one.text)
+    forced = [one.text for one in of(Fabric.PCIE, 8)["NCCL"].settings if one.algorithm == "nccl_ring_ll"]
+    assert forced == ['NCCL_ALGO="allreduce:ring" NCCL_PROTO="allreduce:LL"']
+
+
+def test_what_a_server_runs_by_itself_depends_on_fabric_ranks_and_cards() -> None:
+    """FlashInfer is asked first by vLLM where its table knows the card; on PCIe beyond two ranks both take NCCL."""
+    assert [one.default for one in of(Fabric.PCIE, 8).values()] == ["nccl_auto"] * 3
+    pair = of(Fabric.NVLINK, 2, 90)
+    assert (pair["vLLM"].default, pair["vLLM"].without) == ("flashinfer_trtllm_fusion_pdl", "vllm_custom_all_reduce")
+    assert pair["SGLang"].default == "sglang_custom_all_reduce"
+    assert of(Fabric.PCIE, 2)["vLLM"].default == "vllm_custom_all_reduce"
+    assert not any("PCIE_IPC" in one.text for one in of(Fabric.PCIE, 6)["vLLM"].settings)
+    assert set(of(Fabric.SHARED_GPU, 8)) == {"NCCL"}
+    assert of(Fabric.HOST, 8) == {}
+
+
+def test_sglangs_own_all_reduce_stands_before_flashinfers_workspace() -> None:
+    """So that where it is on, the variable alone changes nothing."""
+
+    def told(known: dict[str, Server]) -> str:
+        return next(one.text for one in known["SGLang"].settings if one.algorithm == WORKSPACE)
+
+    assert told(of(Fabric.NVLINK, 2)).endswith("=1 --disable-custom-all-reduce")
+    assert told(of(Fabric.PCIE, 8)).endswith("ALLREDUCE=1")
+
+
+def test_of_fused_calls_servers_run_flashinfers_fusion() -> None:
+    fused = of(Fabric.NVLINK, 2, 90, "residual_rmsnorm")
+    assert {one.default for one in fused.values()} == {"flashinfer_trtllm_fusion_pdl"}
+    assert of(Fabric.PCIE, 8, 120, "residual_rmsnorm") == {}
     advice = advise(DECODE, Known(COSTS))
     assert (advice.servable, bool(advice.settings)) == ("nccl_ring_ll", True)
-    assert settings_of("host_ring", Fabric.HOST, 8) == ()
 
 
 def test_times_of_a_run_come_from_its_cells(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from collbench.doctor.described import Described
 from collbench.results.records import Mode, Status
 from collbench.results.store import RunFolder
 from collbench.testing import synthetic_run
 from collbench.topology import catalog
 from collbench.workload import Advice, ModelTimes, RunTimes, advise, find, load
+from collbench.workload.servers import Choice
+from collbench.workload.settings import WORKSPACE
 from collbench.workload.short import interpolated, short, usual
 
 _OFF = "--disable-custom-all-reduce"
@@ -24,10 +27,14 @@ def _advice(
     only: Mapping[str, tuple[int, ...]] | None = None,
     why: Status = Status.NOT_RUN,
     sizes: tuple[int, ...] = (1024, 14336),
+    arch: str = "sm_120",
 ) -> Advice:
     """Advice from a made-up run; those in `only` ended ok at these sizes alone, and elsewhere as `why` says."""
+    machine = Described(arch, 2, "nvlink", "ok", {"torch": "2.13.0"}).machine()
     alone = {name: (a / CHAINED, b / CHAINED) for name, (a, b) in costs.items()}
-    made = synthetic_run(path / "run", costs=alone, modes=(Mode.GRAPH,), calls=(122,), sizes=sizes, noise=0.0)
+    made = synthetic_run(
+        path / "run", costs=alone, modes=(Mode.GRAPH,), calls=(122,), sizes=sizes, noise=0.0, machine=machine
+    )
     cells = {cell.cell_id: cell for cell in made.run.cells}
     samples = []
     for one in RunFolder.open(made.path).samples():
@@ -41,17 +48,60 @@ def _advice(
     return advise(load(find("moe-61-decode")), RunTimes(made.run, samples))
 
 
-@pytest.mark.parametrize(
-    ("vllm_us", "told"), [(3.0, "is not slower than nccl_auto"), (6.1, "is not slower"), (9.0, "")]
-)
-def test_a_default_is_switched_off_only_where_it_is_slower(vllm_us: float, told: str, tmp_path: Path) -> None:
+def _told(advice: Advice, where: str) -> Choice:
+    return next(one for one in advice.choices if one.where == where)
+
+
+@pytest.mark.parametrize(("vllm_us", "off"), [(3.0, False), (6.1, False), (9.0, True)])
+def test_a_default_is_switched_off_only_where_it_is_slower(vllm_us: float, off: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
     """Within 5 % it stays on as well; SGLang's was not measured at all, so nothing is said to set."""
     advice = _advice(tmp_path, {"push": (2.0, 0.0), "nccl_auto": (6.0, 0.0), _VLLM: (vllm_us, 0.0)})
+    vllm = _told(advice, "vLLM")
 
-    assert advice.servable == "nccl_auto"
-    assert [one.where for one in advice.settings if one.text == _OFF] == ([] if told else ["vLLM"])
-    assert any(told in text for text in advice.remarks if text.startswith("vLLM")) if told else len(advice.remarks) == 1
-    assert f"{_SGLANG}, was not measured at 14336 bytes" in advice.remarks[-1]
+    assert [one.text for one in vllm.settings] == ([_OFF] if off else [])
+    assert vllm.algorithm == ("nccl_auto" if off else _VLLM)
+    assert advice.servable == ("nccl_auto" if off else _VLLM if vllm_us < 6 else "nccl_auto")
+    assert ("set nothing" in vllm.text) is not off
+    assert ("no clear gain" in vllm.text) == (vllm_us == 6.1)
+    assert f"{_SGLANG}, was not measured at 14336 bytes" in _told(advice, "SGLang").text
+
+
+def test_a_setting_is_judged_by_what_it_starts_and_against_the_servers_default(tmp_path: Path) -> None:
+    """FlashInfer's push with the best grid beats SGLang's default; the workspace, which is what starts, does not."""
+    costs = {
+        "push": (1.88, 0.0), _SGLANG: (2.55, 0.0), _VLLM: (4.65, 0.0), "flashinfer_pcie_push": (2.0, 0.0),
+        WORKSPACE: (2.6, 0.0), "nccl_auto": (7.4, 0.0),
+    }  # fmt: skip
+    advice = _advice(tmp_path, costs)
+    vllm, sglang = _told(advice, "vLLM"), _told(advice, "SGLang")
+
+    assert (advice.servable, sglang.settings) == (_SGLANG, ())
+    assert "set nothing. The default, sglang_custom_all_reduce, takes 2.55 us" in sglang.text
+    assert "would start flashinfer_pcie_workspace, 2.60 us" in sglang.text
+    assert [one.text for one in vllm.settings] == ["VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1"]
+    assert "starts flashinfer_pcie_workspace, 2.60 us; the default, vllm_custom_all_reduce, takes 4.65 us" in vllm.text
+    assert "size its workspace for decode" in vllm.text
+    assert "flashinfer_pcie_push" not in "".join(one.text for one in advice.choices)
+
+
+def test_what_a_setting_starts_and_nobody_measured_is_not_advised(tmp_path: Path) -> None:
+    costs = {"push": (1.88, 0.0), _VLLM: (4.65, 0.0), "flashinfer_pcie_push": (2.0, 0.0)}
+    vllm = _told(_advice(tmp_path, costs), "vLLM")
+
+    assert vllm.settings == ()
+    assert "flashinfer_pcie_workspace, which PCIE_IPC settings start, was not measured" in vllm.text
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_on_cards_of_its_table_vllm_runs_flashinfers_fusion(measured: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
+    """There its own all-reduce being slower says nothing on what it starts by itself."""
+    costs = {"push": (1.88, 0.0), _VLLM: (4.65, 0.0), WORKSPACE: (2.6, 0.0)}
+    costs |= {"flashinfer_trtllm_fusion_pdl": (2.45, 0.0)} if measured else {}
+    vllm = _told(_advice(tmp_path, costs, arch="sm_90"), "vLLM")
+
+    assert vllm.settings == ()
+    assert "without FlashInfer it is vllm_custom_all_reduce, 4.65 us" in vllm.text
+    assert ("set nothing" if measured else "was not measured at 14336 bytes, so nothing is advised") in vllm.text
 
 
 def test_a_default_that_was_measured_elsewhere_only_is_told_with_its_time(tmp_path: Path) -> None:
@@ -59,7 +109,7 @@ def test_a_default_that_was_measured_elsewhere_only_is_told_with_its_time(tmp_pa
     advice = _advice(tmp_path, costs, {_SGLANG: (1024,)})
 
     assert not any(one.text == _OFF for one in advice.settings)
-    assert "was not measured at 14336 bytes (at 1024 it takes 1.65 us, nccl_auto 6.00)" in advice.remarks[-1]
+    assert "was not measured at 14336 bytes (at 1024 it takes 1.65 us, nccl_auto 6.00)" in _told(advice, "SGLang").text
 
 
 def test_who_led_elsewhere_and_has_no_time_here_is_in_the_first_sentence(tmp_path: Path) -> None:

@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 
-__all__ = ["ADVICE", "first_few", "first_of"]
+__all__ = ["ADVICE", "counted", "first_few", "first_of"]
 
 ADVICE = "; this one takes "
 """Begins the part of a reason that helps whoever has the run at hand, and nobody who reads a table of it."""
+
+
+def counted(count: int, word: str, ending: str = "s") -> str:
+    """`1 cell`, `2 cells`; `ending` is what more than one have."""
+    return f"{count} {word}{'' if count == 1 else ending}"
 
 
 def first_few(names: Sequence[str], most: int) -> str:

@@ -1,6 +1,6 @@
 """Short lists of names."""
 
-from collbench.wording import first_few, first_of
+from collbench.wording import counted, first_few, first_of
 
 
 def test_what_is_left_out_is_counted() -> None:
@@ -15,3 +15,8 @@ def test_the_first_stands_for_the_others() -> None:
     """So many follow."""
     assert first_of(["a"]) == "a"
     assert first_of(["a", "b", "c"]) == "a (and 2 more)"
+
+
+def test_one_is_singular() -> None:
+    assert [counted(n, "launch", "es") for n in (0, 1, 2)] == ["0 launches", "1 launch", "2 launches"]
+    assert counted(1, "cell") == "1 cell"

@@ -117,6 +117,7 @@ def _rules(args: argparse.Namespace) -> "Rules":
 
 def _check_call(args: argparse.Namespace) -> None:
     from collbench.errors import UsageError
+    from collbench.wording import counted
 
     for path in (args.json_file, args.junit, args.markdown, args.comment, args.html):
         # said now: the verdicts of an hour of launches must not end in a folder that is not there
@@ -132,7 +133,7 @@ def _check_call(args: argparse.Namespace) -> None:
     elif args.quantile != 0.5:  # noqa: PLR2004 - the median, which files keep
         raise UsageError("--quantile goes with --paired: files keep medians")
     elif len(args.words) != 2:  # noqa: PLR2004 - base and current
-        raise UsageError(f"{len(args.words)} paths: expected BASE and CURRENT, or --paired")
+        raise UsageError(f"{counted(len(args.words), 'path')}: expected BASE and CURRENT, or --paired")
 
 
 def _stored(args: argparse.Namespace, rules: "Rules") -> "Outcome":

@@ -12,6 +12,7 @@ from collbench.gate import statistics
 from collbench.gate.sides import Side
 from collbench.gate.validity import Sorted, examine, fingerprint_notes, matches
 from collbench.gate.verdicts import CellVerdict, GateMode, Outcome, Rules, Verdict
+from collbench.wording import counted
 
 __all__ = ["judge_paired", "judge_stored"]
 
@@ -88,9 +89,11 @@ def judge_stored(base: Side, current: Side, rules: Rules, record: Mapping[str, A
     if base.spread is None:
         why = "no between_session_sd in the base: collbench calibrate-gate learns it from 5 unchanged runs"
     elif base.spread.sessions < LEAST_SESSIONS:
-        why = f"between_session_sd rests on {base.spread.sessions} runs: at least {LEAST_SESSIONS} are needed"
+        runs = counted(base.spread.sessions, "run")
+        why = f"between_session_sd rests on {runs}: at least {LEAST_SESSIONS} are needed"
     elif launches < _LEAST_STORED_LAUNCHES:
-        why = f"{launches} launches: at least {_LEAST_STORED_LAUNCHES} on both sides are needed (--launches)"
+        many = counted(launches, "launch", "es")
+        why = f"{many}: at least {_LEAST_STORED_LAUNCHES} on both sides are needed (--launches)"
     controls, family = _split(found.compared, rules)
     moved = outcome.stored(controls, why, control=True)
     verdicts = outcome.stored(family, why)

@@ -7,6 +7,7 @@ from collbench.gate.reasons import change_note, faults, not_compared, with_numbe
 from collbench.gate.verdicts import CellVerdict, Outcome, Verdict
 from collbench.results.markdown import plain
 from collbench.results.summary import clean
+from collbench.wording import counted
 
 __all__ = ["MAX_SUMMARY_BYTES", "MOST_ANNOTATIONS", "annotations", "markdown"]
 
@@ -36,7 +37,8 @@ def markdown(outcome: Outcome, *, short: bool = False) -> str:
         lines += ["|---|---|--:|--:|--:|--:|---|", *(_row(cell, names[cell.cell_id]) for cell in shown)]
     rest = len(outcome.cells) - len(shown)
     if rest:
-        lines += ["", f"{rest} more cells are left out; the JSON file has all of them."]
+        left = f"{counted(rest, 'more cell')} {'is' if rest == 1 else 'are'} left out"
+        lines += ["", f"{left}; the JSON file has all of them."]
     note = change_note(outcome)
     lines += ["", plain(note[:1].upper() + note[1:]) + "."] if note else []
     lines += _listed("Not compared", not_compared(outcome))

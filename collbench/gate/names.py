@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from collbench.gate.verdicts import CellVerdict, Outcome, Verdict
 from collbench.results.summary import clean
 from collbench.units import format_us
+from collbench.wording import counted
 
 __all__ = ["by_effect", "change", "headline", "interval", "short_names", "times"]
 
@@ -70,20 +71,16 @@ def headline(outcome: Outcome) -> str:
     counts = ", ".join(f"{outcome.count(verdict)} {verdict}" for verdict in _WORST if outcome.count(verdict))
     controls = sum(cell.control for cell in outcome.cells)
     more = f", {controls} control" if controls else ""
-    return f"{outcome.verdict}: {_plural(total, 'cell')} ({counts or 'none'}{more}), {_launches(outcome)}"
+    return f"{outcome.verdict}: {counted(total, 'cell')} ({counts or 'none'}{more}), {_launches(outcome)}"
 
 
 def _launches(outcome: Outcome) -> str:
     if outcome.mode == "paired":
-        return f"{outcome.blocks} {'pair' if outcome.blocks == 1 else 'pairs'} of launches"
+        return f"{counted(outcome.blocks, 'pair')} of launches"
     match outcome.record.get("launches"):
         case [int(base), int(current)] if base != current:
-            return f"{_plural(base, 'launch', 'es')} of the base and {current} of the current, stored"
-    return f"{_plural(outcome.blocks, 'launch', 'es')} a side, stored"
-
-
-def _plural(count: int, word: str, ending: str = "s") -> str:
-    return f"{count} {word}{'' if count == 1 else ending}"
+            return f"{counted(base, 'launch', 'es')} of the base and {current} of the current, stored"
+    return f"{counted(outcome.blocks, 'launch', 'es')} a side, stored"
 
 
 def fit(texts: Sequence[str], width: int) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collbench.errors import UsageError
+from collbench.wording import counted
 
 __all__ = ["LEAST_LAUNCHES", "Ratio", "paired_ratio"]
 
@@ -50,11 +51,10 @@ def _quantile(freedom: int, confidence: float) -> float:
 
 def _check(baseline: Sequence[float], candidate: Sequence[float], confidence: float) -> None:
     if len(baseline) != len(candidate):
-        raise UsageError(
-            f"{len(baseline)} launches of the baseline and {len(candidate)} of the candidate: launches come in pairs"
-        )
+        many = counted(len(baseline), "launch", "es")
+        raise UsageError(f"{many} of the baseline and {len(candidate)} of the candidate: launches come in pairs")
     if len(baseline) < LEAST_LAUNCHES:
-        raise UsageError(f"{len(baseline)} pairs of launches: a ratio needs at least {LEAST_LAUNCHES}")
+        raise UsageError(f"{counted(len(baseline), 'pair')} of launches: a ratio needs at least {LEAST_LAUNCHES}")
     if not 0 < confidence < 1:
         raise UsageError(f"confidence {confidence:g}: expected a number between 0 and 1, such as 0.95")
     for side, times in (("baseline", baseline), ("candidate", candidate)):

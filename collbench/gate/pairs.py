@@ -132,7 +132,7 @@ def run_pairs(plan: PairPlan, rules: Rules, out: Path, say: Callable[[str], None
             break
         if looked and plan.narrows and block + 1 < rules.looks[-1]:
             series.settle(outcome)
-            say(f"{len(series.cells)} of {len(plan.cells)} cells are measured further")
+            say(f"{len(series.cells)} of {len(plan.cells)} cells go on")
     return outcome
 
 

@@ -8,6 +8,7 @@ from collbench.gate.verdicts import CellVerdict, Outcome
 from collbench.results.summary import clean
 from collbench.results.table import grid
 from collbench.results.terminal import wrapped
+from collbench.wording import counted
 
 __all__ = ["text"]
 
@@ -34,7 +35,7 @@ def text(outcome: Outcome, width: int | None = None) -> str:
     shown = by_effect(outcome.cells) if width is None else with_numbers(outcome)
     table, left_out = _table(outcome, shown, width)
     if rest := len(outcome.cells) - len(shown):
-        told.append(f"{rest} cells without times are not listed; --json has them")
+        told.append(f"{counted(rest, 'cell')} without times not listed; --json has all")
     if left_out:
         told.append(f"not shown at {width} characters: {', '.join(left_out)}")
     blocks = [[wrapped(clean(line), width, 2) for line in lines], table, [wrapped(clean(t), width, 2) for t in told]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from collbench.gate.sides import CellData, Side
 from collbench.gate.verdicts import GateMode, Rules
 from collbench.results.records import Status
+from collbench.wording import counted
 
 __all__ = ["Sorted", "examine", "fingerprint_notes", "matches"]
 
@@ -57,7 +58,8 @@ def examine(base: Side, current: Side, rules: Rules, mode: GateMode) -> Sorted:
             odd[cell_id] = _statuses(before, now)
     faults = [*_problems(base, "base"), *_problems(current, "current"), *_hard(base, current, rules)]
     if mode is GateMode.PAIRED and base.launches != current.launches:
-        faults.append(f"{base.launches} launches of the base but {current.launches} of the candidate: not in pairs")
+        many = counted(base.launches, "launch", "es")
+        faults.append(f"{many} of the base but {current.launches} of the candidate: not in pairs")
     if not compared and not broken and not repaired and not odd:
         faults.append("not one cell was measured on both sides")
     faults += [

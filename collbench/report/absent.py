@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from collbench.report.series import TIE, Panel
 from collbench.units import format_bytes
 
-__all__ = ["Absent", "absent", "listed", "sizes_text"]
+__all__ = ["Absent", "absent", "listed", "never", "sizes_text"]
 
 _MOST_NAMES = 3
 _CHOOSER = "auto"
@@ -35,6 +35,12 @@ def absent(panel: Panel) -> list[Absent]:
         if led and missing and one.algorithm != _CHOOSER:
             found.setdefault((led, missing), []).append(one.name)
     return [Absent(tuple(names), led, missing) for (led, missing), names in found.items()]
+
+
+def never(panel: Panel) -> list[str]:
+    """Who was planned and not run at any size of the panel: nobody knows how fast they are."""
+    ran = {one.name for one in panel.series}
+    return [name for name in panel.not_run if name not in ran and name != _CHOOSER]
 
 
 def _times(panel: Panel, size: int) -> list[float]:

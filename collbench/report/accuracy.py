@@ -15,6 +15,7 @@ from collbench.report.predicted import Predicted
 from collbench.report.svg import Styles
 from collbench.results.summary import clean
 from collbench.units import format_bytes, format_us
+from collbench.wording import counted
 
 __all__ = ["Errors", "accuracy", "errors", "lines_without"]
 
@@ -179,8 +180,10 @@ _CADENCES = (("chained", True), ("isolated", False))
 def _told(name: str, pairs: Sequence[_Pair]) -> str:
     one = errors([p.predicted_us for p in pairs], [p.measured_us for p in pairs])
     beyond = sum(pair.measured_us > MOST_RATIO * pair.predicted_us for pair in pairs)
-    text = f"the median error of {one.count}{name} cells is {error_text(one.median)}, that of nine in ten below "
-    return f"{text}{error_text(one.p90)}, and {beyond} take more than {MOST_RATIO:g} times as long as predicted"
+    cells = counted(one.count, f"{name} cell".strip())
+    text = f"the median error of {cells} is {error_text(one.median)}, that of nine in ten below "
+    take = "takes" if beyond == 1 else "take"
+    return f"{text}{error_text(one.p90)}, and {beyond} {take} more than {MOST_RATIO:g} times as long as predicted"
 
 
 def _worst(pairs: Sequence[_Pair]) -> list[list[str]]:

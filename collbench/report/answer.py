@@ -4,25 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from collbench.report.absent import absent, listed, sizes_text
+from collbench.report.absent import absent, listed, never, sizes_text
 from collbench.report.series import LEAST_LAUNCHES, TIE, Panel, Point, Series
-from collbench.results.records import Fabric
 from collbench.units import format_bytes, format_us
 
-__all__ = ["TIE", "Lead", "cautions", "finding", "headline", "leaders", "leads", "open_sizes", "rank", "tie_rule"]
+__all__ = ["TIE", "Lead", "finding", "headline", "leaders", "leads", "open_sizes", "rank", "tie_rule"]
 
 _MOST_SPANS, _MOST_ABSENT = 4, 2
 _FACTOR = 2.0
 """From here on a ratio is told as a factor."""
 
-_SHARED = {
-    Fabric.HOST: "CPU ranks share the memory of the host",
-    Fabric.SHARED_GPU: "several ranks share one GPU",
-}
-_CROWDED = (
-    "two launches of one algorithm can differ ten-fold. Which one is fastest here says nothing of a machine with a "
-    "thread or a GPU for each rank; fewer ranks (--nproc) and more launches (--launches 5) say more."
-)
 _CHOOSER = "auto"
 """It times our own algorithms and keeps the fastest: a tie with it is no rival, and its lead no answer."""
 
@@ -31,7 +22,10 @@ _RANKED = {("graph", "chained"): 0, ("graph", "isolated"): 1, ("eager", "chained
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The fastest algorithm of one size, those that cannot be told from it, and the next one with its ratio."""
+    """The fastest algorithm of one size, those that cannot be told from it, and the next one with its ratio.
+
+    `launches` is 0 where intervals tell the two apart, or nothing is next; else how many launches the order rests on.
+    """
 
     bytes: int
     best: Series
@@ -39,6 +33,7 @@ class Lead:
     ties: tuple[str, ...]
     runner_up: str
     ratio: float
+    launches: int = 0
 
 
 def leads(panel: Panel) -> list[Lead]:
@@ -52,11 +47,20 @@ def leads(panel: Panel) -> list[Lead]:
             continue
         (best, point), *others = ranked
         ties = tuple(one.name for one, other in others if _tied(point, other, panel.tie))
-        behind = next(
-            ((one.name, other.p50_us / point.p50_us) for one, other in others if one.name not in ties), ("", 1.0)
-        )
-        found.append(Lead(size, best, point, ties, *behind))
+        behind = next(((one, other) for one, other in others if one.name not in ties), None)
+        if behind is None:
+            found.append(Lead(size, best, point, ties, "", 1.0))
+        else:
+            one, other = behind
+            found.append(Lead(size, best, point, ties, one.name, other.p50_us / point.p50_us, _rests(point, other)))
     return found
+
+
+def _rests(best: Point, other: Point) -> int:
+    """Launches that the order of two rests on; 0 where both have an interval, or come from no launch."""
+    if best.spread.interval_us is not None and other.spread.interval_us is not None:
+        return 0
+    return min(len(best.spread.medians), len(other.spread.medians))
 
 
 def leaders(found: Sequence[Lead]) -> list[str]:
@@ -105,10 +109,24 @@ def rank(panel: Panel) -> int:
 def finding(panel: Panel, *, times: bool = True) -> str:
     """One sentence, such as: a is fastest up to 4K (5.1 to 6.0 us), b from 14K (9.3 to 60 us); and what is tied.
 
-    Nobody is called the fastest where all sizes of a span are ties. A second sentence names who leads at some sizes and
-    was not measured at others.
+    Nobody is called the fastest where all sizes of a span are ties. Further sentences say that too few launches may
+    have put them in that order by chance, and name who was not run at all, or leads at some sizes and was not measured
+    at others.
     """
-    return " ".join([_finding(panel, times=times), *_not_measured(panel)])
+    return " ".join([_finding(panel, times=times), *_chance(panel), *_not_measured(panel)])
+
+
+def _chance(panel: Panel) -> list[str]:
+    """Where the order of the first two rests on too few launches for an interval."""
+    clear = [lead for lead in leads(panel) if not lead.ties and lead.runner_up]
+    few = [lead for lead in clear if lead.launches]
+    if not few:
+        return []
+    least = min(lead.launches for lead in few)
+    many = "one launch" if least == 1 else f"{least} launches, too few for an interval"
+    if len(few) == len(clear):
+        return [f"In {many}: the order may be chance."]
+    return [f"At {sizes_text([lead.bytes for lead in few], panel.sizes)} in {many}: there the order may be chance."]
 
 
 def _finding(panel: Panel, *, times: bool) -> str:
@@ -149,7 +167,8 @@ def _some_ties(spans: Sequence["_Span"]) -> list[str]:
 
 def _not_measured(panel: Panel) -> list[str]:
     every = panel.sizes
-    told = [
+    told = [f"at any size: {listed(names)}"] if (names := never(panel)) else []
+    told += [
         f"at {sizes_text(one.missing, every)}: {listed(one.names)} (first or tied at {sizes_text(one.led, every)})"
         for one in absent(panel)[:_MOST_ABSENT]
     ]
@@ -221,49 +240,17 @@ def _counted(spans: Sequence[_Span]) -> str:
 
 def _where(span: _Span, index: int, count: int) -> str:
     first, last = format_bytes(span.points[0].bytes), format_bytes(span.points[-1].bytes)
+    if first == last:
+        return f"at {first}"
     if count == 1:
         return "at every size"
     if index == 0:
         return f"up to {last}"
     if index == count - 1:
         return f"from {first}"
-    return f"at {first}" if first == last else f"from {first} to {last}"
+    return f"from {first} to {last}"
 
 
 def _times(span: _Span) -> str:
     first, last = format_us(span.points[0].p50_us), format_us(span.points[-1].p50_us)
     return f"{first} us" if first == last else f"{first} to {last} us"
-
-
-def cautions(
-    fabric: Fabric, launches: int, noisy: int, ok: int, *, finished: bool, crowding: str = "", short: int = 0
-) -> list[str]:
-    """What the numbers do not say; `launches` is the least that any `ok` cell has, 0 where none is ok.
-
-    `short` of the `ok` cells have too few launches for an interval, where others have enough.
-    `crowding` says that ranks took turns on too few hardware threads.
-    """
-    found = [f"{crowding}, so times are mostly waiting: {_CROWDED}"] if crowding else []
-    if fabric in _SHARED:
-        found.append(
-            f"Fabric {fabric}: {_SHARED[fabric]}. It shows launch, synchronisation and protocol cost, "
-            "says nothing about PCIe links."
-        )
-    if 0 < short < ok:
-        found.append(
-            f"No interval of {short} of {ok} measured cells: fewer than {LEAST_LAUNCHES} launches. Of the others: "
-            "95 %, from the medians of their launches. Bands show the spread of iterations."
-        )
-    elif 0 < launches < LEAST_LAUNCHES:
-        why = "one launch" if launches == 1 else f"{launches} launches, at least {LEAST_LAUNCHES} are needed"
-        found.append(f"No interval: {why}. Bands show the spread within the launch{'es' if launches > 1 else ''}.")
-    elif launches:
-        found.append(f"Intervals: 95 %, from the medians of {launches} launches. Bands show the spread of iterations.")
-    if noisy:
-        found.append(
-            f"{noisy} of {ok} measured cells are noisy: p99 above 3 x p50, launches over 10 % apart, or fewer than "
-            "5 iterations."
-        )
-    if not finished:
-        found.append("The sweep was stopped before its end: what is missing stands below as not_run.")
-    return found

@@ -102,7 +102,7 @@ def _line(cell: _Cell) -> list[str]:
     parts = last_ranks(cell.launches)
     rank = int(parts.argmax())
     return [
-        cell.one.name, format_bytes(cell.bytes), format_us(p50), format_us(p90), format_us(p99), f"{p99 / p50:.2f}",
+        cell.one.name, format_bytes(cell.bytes), format_us(p50), format_us(p90), format_us(p99), format_us(p99 / p50),
         str(cell.fold.size), str(rank), f"{parts[rank]:.0%}",
     ]  # fmt: skip
 
@@ -115,9 +115,10 @@ def _tails(cells: Sequence[_Cell]) -> str:
     if not ratios:
         return "No iteration can be shown."
     low, high = ratios[0], ratios[-1]
-    text = f"The longest tail is {high[1]}'s at {format_bytes(high[2])}, with p99 at {high[0]:.2f} times the median"
+    where = f"{high[1]}'s at {format_bytes(high[2])}"
+    text = f"The longest tail is {where}, with p99 at {format_us(high[0])} times the median"
     if len(ratios) > 1:
-        text += f"; the shortest {low[1]}'s at {format_bytes(low[2])}, {low[0]:.2f} times"
+        text += f"; the shortest {low[1]}'s at {format_bytes(low[2])}, {format_us(low[0])} times"
     return f"{text}."
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from collbench.algorithms.choice import alike, judged, vouched
+from collbench.algorithms.choice import alike, choices, judged, vouched
 from collbench.algorithms.predictions import Forecast
 from collbench.contention.predict import Prediction
 from collbench.doctor.forecasts import Diagnosis
@@ -62,15 +62,39 @@ def cast(forecast: Forecast, sizes: Sequence[int], doctor: Diagnosis) -> Cast:
 
 
 def headline(made: Cast) -> str:
-    """One sentence: who is the fastest where, as in the table; predictions have no noise, so nobody is tied."""
+    """Who is the fastest where, as in the table, and at how many sizes the model does not tell it from others.
+
+    Predictions have no noise, so nobody is tied.
+    """
+    return f"{_fastest(made)}.{_apart(made)}"
+
+
+def _apart(made: Cast) -> str:
+    """What the order rests on, where intervals overlap with that of the fastest."""
+    found = choices(made.rows)
+    near = sum(bool(one.overlaps) for one in found)
+    if not near:
+        return ""
+    where = (
+        ""
+        if len(found) == 1
+        else f" at all {near} sizes"
+        if near == len(found)
+        else f" at {near} of {len(found)} sizes"
+    )
+    return f" Predicted; intervals overlap{where}: measure before you choose."
+
+
+def _fastest(made: Cast) -> str:
     unknown = any(row["verdict"] == "unknown" for row in made.rows)
     if_they_run = "if they run there, which nobody knows, " if unknown else "though none of them runs there, "
     if_they_run *= not made.vouched
     spans = [(name, [lead.bytes for lead in some]) for name, some in groupby(leads(made.answer), key=_leader)]
     if len(spans) == 1:
-        return f"{if_they_run}{spans[0][0]} is fastest at every size."
+        ((name, sizes),) = spans
+        return f"{if_they_run}{name} is fastest {'at every size' if len(sizes) > 1 else _span(sizes, first=True)}"
     told = [f"{name}{' is fastest' * (not i)} {_span(sizes, first=not i)}" for i, (name, sizes) in enumerate(spans)]
-    return f"{if_they_run}{', '.join(told)}."
+    return f"{if_they_run}{', '.join(told)}"
 
 
 def _leader(lead: Lead) -> str:
@@ -79,9 +103,9 @@ def _leader(lead: Lead) -> str:
 
 def _span(sizes: Sequence[int], *, first: bool) -> str:
     low, high = format_bytes(sizes[0]), format_bytes(sizes[-1])
-    if first:
-        return f"up to {high}"
-    return f"at {low}" if low == high else f"from {low} to {high}"
+    if low == high:
+        return f"at {low}"
+    return f"up to {high}" if first else f"from {low} to {high}"
 
 
 def nearest(sizes: Sequence[int], size: int = DECODE_BYTES) -> int:

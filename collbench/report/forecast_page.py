@@ -95,9 +95,10 @@ def _cautions(made: Cast, doctor: Diagnosis) -> list[str]:
 def _apart(found: Sequence[Choice], sizes: int, step: int) -> str:
     """How little the order of the fastest says."""
     there = next((len(one.overlaps) for one in found if one.bytes == step), 0)
-    some = f" (at {format_bytes(step)} those of {there})" if there else ""
+    some = f" (at {format_bytes(step)} those of {there})" if there and sizes > 1 else ""
+    where = f"At {len(found)} of {sizes} sizes intervals" if sizes > 1 else "Intervals"
     return (
-        f"At {len(found)} of {sizes} sizes intervals of other algorithms overlap with that of the fastest{some}: the "
+        f"{where} of other algorithms overlap with that of the fastest{some}: the "
         "model does not tell them apart, so measure them before you choose."
     )
 

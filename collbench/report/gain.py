@@ -82,7 +82,11 @@ def sentence(panel: Panel, leads: Sequence[Lead], fabric: Fabric, crowding: str 
     other = usual(panel)
     if other is None:
         return "" if fabric is Fabric.HOST else "NCCL was not measured in this mode, so there is no gain to tell."
+    if len(panel.series) == 1:
+        return ""  # the headline says that it alone ran
     found = gains(panel, leads)
+    if not found and all(one.algorithm == other.algorithm for one in panel.series):
+        return f"Nothing but {other.algorithm} was measured, so there is no gain to tell."
     if not found:
         tied = any(other.name in lead.ties for lead in leads)
         how = "the fastest itself, or tied with it," if tied else "the fastest itself"

@@ -103,9 +103,9 @@ def _findings(smallest: Sequence[Four]) -> list[str]:
 
 def _span(ratios: Sequence[tuple[float, str]]) -> str:
     (low, first), (high, last) = ratios[0], ratios[-1]
-    if f"{low:.2f}" == f"{high:.2f}":
-        return f"{low:.2f}"
-    return f"{low:.2f} ({first}) to {high:.2f} ({last})"
+    if format_us(low) == format_us(high):
+        return format_us(low)
+    return f"{format_us(low)} ({first}) to {format_us(high)} ({last})"
 
 
 def _us(value: float | None) -> str:
@@ -113,4 +113,4 @@ def _us(value: float | None) -> str:
 
 
 def _ratio(slow: float | None, fast: float | None) -> str:
-    return f"{slow / fast:.2f}x" if slow and fast else ""
+    return f"{format_us(slow / fast)}x" if slow and fast else ""

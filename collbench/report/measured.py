@@ -6,6 +6,7 @@ from typing import Any
 from collbench.report import answer, crossings
 from collbench.report.accuracy import accuracy
 from collbench.report.canvas import Table
+from collbench.report.cautions import cautions, not_run
 from collbench.report.distributions import distributions
 from collbench.report.featured import numbered
 from collbench.report.gain import gains, no_gain, sentence, usual
@@ -51,7 +52,8 @@ def measured(
         "headline_times": answer.finding(best) if best else "",
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
         "cautions": _foreign(run) + (answer.open_sizes(best) if best else [])
-        + answer.cautions(
+        + not_run(rows)
+        + cautions(
             run.fabric, launches, noisy, len(ok), finished=bool(run.finished), crowding=crowding,
             short=sum(count < LEAST_LAUNCHES for count in made),
         ),
@@ -134,6 +136,6 @@ def _lead(lead: answer.Lead | None) -> dict[str, str] | None:
     return {
         "name": lead.best.name, "time": f"{format_us(lead.point.p50_us)} us{span}",
         "ties": f"tied with {first_few(lead.ties, _MOST_NAMES)}" if lead.ties else "",
-        "next": f"next: {lead.runner_up}, {lead.ratio:.2f}x" if lead.runner_up else "",
+        "next": f"next: {lead.runner_up}, {format_us(lead.ratio)}x" if lead.runner_up else "",
         "flags": ", ".join(lead.point.flags),
     }  # fmt: skip

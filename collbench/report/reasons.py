@@ -19,6 +19,7 @@ from collbench.report.svg import Styles
 from collbench.results.private import public
 from collbench.results.summary import clean
 from collbench.units import format_bytes, format_us
+from collbench.wording import counted
 
 __all__ = ["chosen_sizes", "predicted_reasons", "reasons"]
 
@@ -63,7 +64,7 @@ class _Bar:
         b = self.prediction.bottleneck
         if b is None or not self.explained or not holds_back(self.prediction):
             return ""
-        return f"{clean(b.link)}: {b.flows} flow{'' if b.flows == 1 else 's'}, {b.gbps:.1f} GB/s"
+        return f"{clean(b.link)}: {counted(b.flows, 'flow')}, {b.gbps:.1f} GB/s"
 
 
 def chosen_sizes(panel: Panel) -> list[int]:
@@ -224,7 +225,7 @@ def _queueing(bars: Sequence[_Bar]) -> str:
     if part(most) < 0.005:  # noqa: PLR2004 - nothing once rounded
         return "nobody waits for a shared link"
     b = most.prediction.bottleneck
-    where = f" at {clean(b.link)} with {b.flows} flows" if b else ""
+    where = f" at {clean(b.link)} with {counted(b.flows, 'flow')}" if b else ""
     return f"{most.name} waits most for a shared link: {part(most):.0%}{where}"
 
 

@@ -91,7 +91,7 @@ class Panel:
     """Curves that may be compared: same call but for its size, same mode and cadence. Fastest first.
 
     `tie` is the ratio of medians below which two of them are tied, where there are no intervals. `unsupported` has by
-    name of a curve the sizes that it cannot take.
+    name of a curve the sizes that it cannot take, `not_run` those whose turn did not come.
     """
 
     mode: str
@@ -101,6 +101,7 @@ class Panel:
     series: tuple[Series, ...]
     tie: float = TIE
     unsupported: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    not_run: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -144,7 +145,7 @@ def panels(
             groups.setdefault(tuple(_field(row, name) for name in _PANEL_FIELDS), []).append(row)
     varying = [i for i in range(len(_PANEL_FIELDS)) if len({key[i] for key in groups}) > 1 and i not in _TITLE]
     numbers: dict[tuple[str, str], int] = {}
-    refused = _unsupported(rows)
+    refused, waiting = _sizes_with(rows, Status.UNSUPPORTED), _sizes_with(rows, Status.NOT_RUN)
     found = []
     for key, members in groups.items():
         curves = _curves(members, spread)
@@ -154,15 +155,15 @@ def panels(
         numbered = tuple(replace(one, index=numbers[one.algorithm, one.variant]) for one in curves)
         calls = tuple(sorted({row["calls"] for row in members}))
         near = max(tie, eager_tie) if key[1] == Mode.EAGER else tie
-        found.append(Panel(key[1], key[2], calls, other, numbered, near, refused.get(key, {})))
+        found.append(Panel(key[1], key[2], calls, other, numbered, near, refused.get(key, {}), waiting.get(key, {})))
     return found
 
 
-def _unsupported(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, frozenset[int]]]:
-    """By panel and curve the sizes that it cannot take."""
+def _sizes_with(rows: Iterable[Mapping[str, Any]], status: Status) -> dict[tuple[str, ...], dict[str, frozenset[int]]]:
+    """By panel and curve the sizes whose cells ended so."""
     found: dict[tuple[str, ...], dict[str, frozenset[int]]] = {}
     for row in rows:
-        if row["status"] == Status.UNSUPPORTED:
+        if row["status"] == status:
             name = " ".join(filter(None, (clean(row["algorithm"]), clean(row["variant"]))))
             some = found.setdefault(tuple(_field(row, part) for part in _PANEL_FIELDS), {})
             some[name] = some.get(name, frozenset()) | {row["bytes"]}

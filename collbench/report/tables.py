@@ -69,7 +69,7 @@ def failures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 def _cells(rows: Sequence[Mapping[str, Any]], total: int) -> str:
     if len(rows) == total:
-        return f"all {total} cells"
+        return f"all {total} cells" if total > 1 else "its one cell"
     modes = ", ".join(sorted({row["mode"] for row in rows}))
     sizes = sorted({row["bytes"] for row in rows})
     few = len(sizes) <= 4  # noqa: PLR2004 - what reads well in a line

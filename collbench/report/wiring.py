@@ -17,7 +17,7 @@ from collbench.topology.drawing import svg
 from collbench.topology.graph import Link, LinkKind, Topology
 from collbench.topology.words import LINK_WORDS, downtrained, speed_words
 from collbench.units import format_bytes
-from collbench.wording import first_few
+from collbench.wording import counted, first_few
 
 __all__ = ["MOST_NAMES", "wiring"]
 
@@ -85,7 +85,7 @@ def _loads(lines: Sequence[Mapping[str, str]]) -> dict[str, str]:
     found: dict[str, dict[str, list[str]]] = {}
     for line in lines:
         if line["target"]:
-            flows = f"{line['flows']} flow{'' if line['flows'] == '1' else 's'}"
+            flows = f"{counted(int(line['flows']), 'flow')}"
             text = f"{line['name']} ({line['sizes']}: {flows}, {line['gbps']} GB/s)"
             found.setdefault(line["target"], {}).setdefault(line["link"], []).append(text)
     return {

@@ -91,13 +91,14 @@ def test_faults_of_cells_are_said_once_per_algorithm_and_reason() -> None:
 
     told = "ring (30 of 30 cells): only the base side has it"
     assert text(found, 200).splitlines()[1:3] == ["fault: kernel differs", f"fault: {told}"]
-    assert text(found, 200).splitlines()[-1] == "31 cells without times are not listed; --json has them"
+    assert text(found, 200).splitlines()[-1] == "31 cells without times not listed; --json has all"
     assert text(found).count("only the base side has it") == 1 + 31
     assert markdown(found).count("only the base side has it") == 1
     assert annotations(found) == [
         "::error title=collbench%3A no verdict::kernel differs", f"::error title=collbench%3A no verdict::{told}",
     ]  # fmt: skip
     assert len(found.as_dict()["faults"]) == 31
+    assert text(replace(found, cells=cells[:1]), 200).endswith("1 cell without times not listed; --json has all")
 
 
 def test_the_headline_has_the_launches_of_both_sides() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from collbench.report import answer
+from collbench.report.cautions import cautions, not_run
 from collbench.report.crossings import told
 from collbench.report.series import CROWDED_TIE, EAGER_TIE, TIE, Panel, Point, Series, Spread, panels, spreads
 from collbench.results.records import Fabric, Mode, Samples, Status
@@ -30,8 +31,8 @@ def test_the_finding_names_who_leads_where() -> None:
         _series("c", {1024: 9.0, 4096: 9.5, 16384: 9.5, 65536: 10.0}),
     )
 
-    assert answer.finding(panel) == "a is fastest up to 4K (1.00 to 2.00 us), b at 16K (5.00 us), c from 64K (10.0 us)."
-    assert answer.finding(panel, times=False) == "a is fastest up to 4K, b at 16K, c from 64K."
+    assert answer.finding(panel) == "a is fastest up to 4K (1.00 to 2.00 us), b at 16K (5.00 us), c at 64K (10.0 us)."
+    assert answer.finding(panel, times=False) == "a is fastest up to 4K, b at 16K, c at 64K."
 
 
 def test_one_leader_and_one_runner_are_told_apart() -> None:
@@ -84,7 +85,7 @@ def test_a_tie_that_another_one_heads_in_the_table_is_said_as_a_tie() -> None:
     """As at 1M on two H200: the table had two_stage_push first, the headline push."""
     a, b = _series("a", {1: 1.0, 2: 6.24, 4: 18.0}), _series("b", {1: 2.0, 2: 6.1, 4: 16.0})
 
-    assert answer.finding(_panel(a, b), times=False) == "a is fastest up to 1, b from 4; at 2 a and b are tied."
+    assert answer.finding(_panel(a, b), times=False) == "a is fastest at 1, b at 4; at 2 a and b are tied."
     assert answer.leads(_panel(a, b))[1].best.name == "b"
 
 
@@ -102,6 +103,58 @@ def test_who_led_and_did_not_run_elsewhere_is_named() -> None:
     refused = dict.fromkeys(("sgl_one_shot", "sgl_custom"), frozenset({14336, 65536}))
     assert answer.open_sizes(replace(panel, unsupported=refused)) == []
     assert "Not run" not in answer.finding(_panel(push, pull))
+
+
+def test_who_was_not_run_at_all_stands_in_the_first_lines(tmp_path: Path) -> None:
+    """As with a budget that ended before one algorithm's chains: the rest must not look like all there is."""
+    made = synthetic_run(tmp_path / "run", costs={"a": (5.0, 1.0), "b": (4.0, 0.5), "c": (9.0, 0.5)}, launches=5)
+    late = {cell.cell_id for cell in made.run.cells if cell.algorithm == "b" and cell.calls > 1}
+    samples = [
+        replace(one, status=Status.NOT_RUN, reason="the budget ended", latency_us=()) if one.cell_id in late else one
+        for one in RunFolder.open(made.path).samples()
+    ]
+    table = rows(made.run, samples)
+    chained, isolated = sorted(panels(table, spreads(samples)), key=lambda panel: panel.cadence)
+    (caution,) = not_run(table)
+
+    assert answer.finding(chained, times=False).endswith(". Not run at any size: b.")
+    assert "Not run" not in answer.finding(isolated)
+    assert caution.startswith("4 of 24 planned cells were not run: b (4). Whoever is called the fastest is so of what")
+    assert not_run(rows(made.run, RunFolder.open(made.path).samples())) == []
+
+
+def test_a_leader_says_on_how_many_launches_it_rests() -> None:
+    """Too few launches for intervals may be in that order by chance; where intervals tell two apart it is none."""
+
+    def one(name: str, us: float, launches: dict[int, int]) -> Series:
+        spread = {
+            size: Spread(us, us, (us * 0.99, us * 1.01) if n > 4 else None, (us,) * n) for size, n in launches.items()
+        }
+        return Series(name, "", (1,), 0, tuple(Point(size, us, spread[size], None, None, ()) for size in launches))
+
+    def found(*launches: dict[int, int]) -> str:
+        panel = _panel(
+            *(one(name, 1.0 + 0.1 * i, some) for i, (name, some) in enumerate(zip("ab", launches, strict=False)))
+        )
+        return answer.finding(panel, times=False)
+
+    once, thrice, five = dict.fromkeys((1, 2), 1), dict.fromkeys((1, 2), 3), dict.fromkeys((1, 2), 5)
+    assert found(once, once) == "a is fastest at every size. In one launch: the order may be chance."
+    assert found(five, thrice).endswith(" In 3 launches, too few for an interval: the order may be chance.")
+    assert found({1: 5, 2: 1}, five) == (
+        "a is fastest at every size. At 2 in one launch: there the order may be chance."
+    )
+    assert found(five, five) == "a is fastest at every size."
+    assert found(once) == "Only a ran."
+
+
+def test_one_size_is_named_as_such() -> None:
+    a, b = _series("a", {1024: 1.0, 2048: 3.0}), _series("b", {1024: 2.0, 2048: 2.0})
+
+    assert answer.finding(_panel(a, b), times=False) == "a is fastest at 1K, b at 2K."
+    assert answer.finding(_panel(_series("a", {1024: 1.0}), _series("b", {1024: 2.0})), times=False) == (
+        "a is fastest at 1K."
+    )
 
 
 def test_eager_cells_that_the_host_launches_are_tied_within_its_noise(tmp_path: Path) -> None:
@@ -143,7 +196,7 @@ def test_noise_ties_what_the_middle_halves_cannot_tell_apart() -> None:
 def test_a_name_within_a_name_is_not_confused() -> None:
     panel = _panel(_series("nccl_ring_ll", {1: 1.0, 2: 9.0}), _series("nccl_ring_ll128", {1: 5.0, 2: 2.0}))
 
-    assert answer.finding(panel, times=False) == "nccl_ring_ll is fastest up to 1, nccl_ring_ll128 from 2."
+    assert answer.finding(panel, times=False) == "nccl_ring_ll is fastest at 1, nccl_ring_ll128 at 2."
 
 
 def test_many_changes_are_counted() -> None:
@@ -174,32 +227,30 @@ def test_intervals_decide_ties_where_there_are_some() -> None:
 
 @pytest.mark.parametrize("fabric", [Fabric.HOST, Fabric.SHARED_GPU])
 def test_fabrics_without_links_are_labelled(fabric: Fabric) -> None:
-    text = " ".join(answer.cautions(fabric, 1, 0, 5, finished=True))
+    text = " ".join(cautions(fabric, 1, 0, 5, finished=True))
 
     assert "launch, synchronisation and protocol cost, says nothing about PCIe links" in text
     assert "No interval: one launch" in text
 
 
 def test_crowding_is_the_first_caution() -> None:
-    first, second, *_ = answer.cautions(Fabric.HOST, 1, 0, 5, finished=True, crowding="8 ranks took turns on 2 threads")
+    first, second, *_ = cautions(Fabric.HOST, 1, 0, 5, finished=True, crowding="8 ranks took turns on 2 threads")
 
     assert first.startswith("8 ranks took turns on 2 threads, so times are mostly waiting")
     assert second.startswith("Fabric host")
 
 
 def test_cautions_say_what_is_missing() -> None:
-    assert answer.cautions(Fabric.PCIE, 0, 0, 0, finished=True) == []
-    text = " ".join(answer.cautions(Fabric.PCIE, 3, 2, 5, finished=False))
+    assert cautions(Fabric.PCIE, 0, 0, 0, finished=True) == []
+    text = " ".join(cautions(Fabric.PCIE, 3, 2, 5, finished=False))
     assert "No interval: 3 launches, at least 5 are needed" in text
     assert "2 of 5 measured cells are noisy" in text
-    (some,) = answer.cautions(Fabric.PCIE, 1, 0, 5, finished=True, short=2)
+    (some,) = cautions(Fabric.PCIE, 1, 0, 5, finished=True, short=2)
     assert some.startswith("No interval of 2 of 5 measured cells: fewer than 5 launches. Of the others: 95 %")
-    (none,) = answer.cautions(Fabric.PCIE, 3, 0, 5, finished=True, short=5)
+    (none,) = cautions(Fabric.PCIE, 3, 0, 5, finished=True, short=5)
     assert none.startswith("No interval: 3 launches")
     assert "stopped before its end" in text
-    assert (
-        "Intervals: 95 %, from the medians of 5 launches" in answer.cautions(Fabric.NVLINK, 5, 0, 5, finished=True)[0]
-    )
+    assert "Intervals: 95 %, from the medians of 5 launches" in cautions(Fabric.NVLINK, 5, 0, 5, finished=True)[0]
 
 
 def test_the_known_truth_of_a_run_is_the_answer(tmp_path: Path) -> None:
@@ -214,7 +265,9 @@ def test_the_known_truth_of_a_run_is_the_answer(tmp_path: Path) -> None:
     assert [(p.mode, p.cadence) for p in found] == [
         ("eager", "isolated"), ("eager", "chained"), ("graph", "isolated"), ("graph", "chained"),
     ]  # fmt: skip
-    assert {answer.finding(p, times=False) for p in found} == {"start is fastest up to 8K, slope from 64K."}
+    assert {answer.finding(p, times=False) for p in found} == {
+        "start is fastest up to 8K, slope at 64K. In one launch: the order may be chance."
+    }
     best = answer.headline(found)
     assert best is not None
     assert best.title == "graph, chained (122 calls)"

@@ -67,6 +67,15 @@ def test_nothing_is_gained_where_nccl_leads_or_is_absent() -> None:
     )
 
 
+def test_where_nothing_else_was_measured_there_is_nothing_to_say_of_gains() -> None:
+    """As of a table of nccl-tests: it is not the fastest of anything."""
+    mean = Series("nccl_tests", "avg", (1,), 0, _series("", {1: 2.0, 2: 2.0}).points)
+    slowest = Series("nccl_tests", "events", (1,), 1, _series("", {1: 2.5, 2: 3.0}).points)
+
+    assert _told(mean) == ""
+    assert _told(mean, slowest) == "Nothing but nccl_tests was measured, so there is no gain to tell."
+
+
 def test_what_is_tied_with_the_fastest_is_nothing_to_gain_over() -> None:
     told = _told(_series("nccl_auto", {1: 1.02, 2: 1.0}), _series("push", {1: 1.0, 2: 2.0}))
 

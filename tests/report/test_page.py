@@ -84,7 +84,8 @@ def test_sections_stand_in_their_order(page: str) -> None:
         "all",
     ]
     assert page.count("<h1>") == 1
-    assert "<h1>host_one_stage_pull is fastest up to 1K, host_two_stage from 14K.</h1>" in page
+    title = "host_one_stage_pull is fastest at 1K, host_two_stage from 14K. In one launch: the order may be chance."
+    assert f"<h1>{title}</h1>" in page
     assert "says nothing about PCIe links" in page
     assert "No interval: one launch" in page
 
@@ -337,6 +338,19 @@ def test_titles_differ_where_panels_do(tmp_path: Path) -> None:
 
     assert "<h3>Eager, isolated, dtype bfloat16</h3>" in page
     assert "<h3>Eager, isolated, dtype float32</h3>" in page
+
+
+def test_one_is_singular_and_large_ratios_have_no_decimals(tmp_path: Path) -> None:
+    """A cell, its only one, one that takes too long; and 1306.83x beside 1307x said the same twice."""
+    costs = {"a": (1.0, 0.0), "gloo": (1306.83, 0.0)}
+    failing = {"b": (Status.HUNG, "no answer")}
+    one = build(synthetic_run(tmp_path / "1", costs={"b": (1.0, 0.0)}, sizes=(64,), calls=(1,), failing=failing).path)
+    far = build(synthetic_run(tmp_path / "2", costs=costs, sizes=(64, 128), calls=(1,), noise=0.001).path)
+
+    assert "<b>1</b> cell</li>" in one
+    assert "its one cell" in one
+    assert not re.findall(r"\b1(?:</b>)? (?:cells|launches|sizes|pairs|flows)\b", one + far)
+    assert set(re.findall(r"1\d{3}[.\d]*x", _section(far, "fastest"))) == {"1307x"}
 
 
 def test_a_tail_of_few_iterations_is_called_what_it_is(tmp_path: Path) -> None:

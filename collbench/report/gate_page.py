@@ -55,9 +55,11 @@ def _context(outcome: Outcome) -> dict[str, Any]:
     listed = with_numbers(outcome)
     shown, told = listed[:_MOST_ROWS], reasons(outcome)
     paired = outcome.mode == "paired"
+    drawn = lines(outcome, shown)
+    beyond = any(one["arrow"] or one["ends"] for one in drawn)
     return {
         "headline": headline(outcome), "verdict": str(outcome.verdict), "worst": worst(outcome),
-        "note": change_note(outcome), "lines": lines(outcome, shown), "width": WIDTH, "row": ROW, "axis": axis(shown),
+        "note": change_note(outcome), "lines": drawn, "beyond": beyond, "width": WIDTH, "row": ROW, "axis": axis(shown),
         "reasons": told if len(told) <= _MOST_REASONS else [], "reason_column": len(told) > _MOST_REASONS,
         "rest": len(listed) - len(shown), "unlisted": len(outcome.cells) - len(listed),
         "effect": outcome.rules.min_effect * 100, "least_us": outcome.rules.min_abs_us,

@@ -76,6 +76,23 @@ def test_it_fits_on_paper_in_dark_ink(browser: "Browser", page: Path) -> None:
     assert all(sum(map(int, re.findall(r"\d+", ink))) < 3 * 96 for ink in inks)
 
 
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_forest_has_a_scale_above_its_drawings_at_any_width(browser: "Browser", tmp_path: Path, width: int) -> None:
+    """On a phone it went with the head of the table."""
+    (tmp_path / "gate.html").write_text(_gate(tmp_path), encoding="utf-8")
+    browser.open(tmp_path / "gate.html", width=width)
+    zero, middle = browser.run(
+        """const place = e => { const box = e.getBoundingClientRect(); return box.left + box.width / 2; };
+        const zeros = [...document.querySelectorAll("svg.forest text")]
+            .filter(e => e.textContent === "0" && getComputedStyle(e.closest("thead") || e).position !== "absolute")
+            .filter(e => e.getBoundingClientRect().width);
+        return [zeros.map(place), place(document.querySelector(".forest .zero"))]"""
+    )
+
+    assert len(zero) == 1
+    assert zero[0] == pytest.approx(middle, abs=1)
+
+
 @pytest.mark.parametrize("path", GALLERY, ids=[path.stem for path in GALLERY])
 def test_pages_of_the_gallery_are_whole(browser: "Browser", path: Path) -> None:
     browser.open(path, width=390, dark=True)

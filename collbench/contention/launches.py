@@ -7,8 +7,9 @@ from collbench.contention.prediction import Terms
 from collbench.contention.traffic import Phase, Schedule
 
 __all__ = [
-    "CALL", "EARLY", "EPILOGUE", "FENCE_BEHIND_DATA", "KERNEL_ENDS", "OWN", "OWN_READ", "READ_ENDS", "STARTS", "STORE",
-    "early_name", "ends_name", "fence_name", "launch_name", "use_ends", "use_launches", "use_own_reads", "use_stores",
+    "BLOCKS", "CALL", "EARLY", "EPILOGUE", "FENCE_BEHIND_DATA", "KERNEL_ENDS", "OWN", "OWN_READ", "READ_ENDS", "STARTS",
+    "STORE", "early_name", "ends_name", "fence_name", "launch_name", "use_ends", "use_launches", "use_own_reads",
+    "use_stores",
 ]  # fmt: skip
 
 READ_ENDS = "read.ends"
@@ -23,8 +24,8 @@ FENCE_BEHIND_DATA = "shared_gpu.fence.data."
 EPILOGUE = "epilogue"
 """Parameter: residual add and normalisation, fused behind a collective."""
 
-KERNEL_ENDS = "kernel.ends"
-"""Parameter: what a kernel that meets others takes at its beginning and end, beside its launch."""
+KERNEL_ENDS, BLOCKS = "kernel.ends", "kernel.ends.blocks"
+"""Parameters: what a kernel of one warp that meets others takes at its beginning and end, and what others take more."""
 
 OWN, CALL = "launch.eager.own", "launch.eager.call"
 """Parameters of an eager call of ours: the host's launch, and what the runner takes around it."""
@@ -48,11 +49,15 @@ def ends_name(launch: str) -> str:
 
 
 def use_ends(found: Terms, known: Parameters, launch: str, schedule: Schedule) -> None:
-    """What the kernels of a call take at both ends, and fused work behind the collective."""
-    ends = known[ends_name(launch)]
-    found.use("launch", ends.value * schedule.launches, ends_name(launch), ends)
+    """What the kernels of a call take at both ends, and fused work behind the collective.
+
+    With a GPU each, kernels of several blocks take more than the one-warp kernels of the probe.
+    """
+    alone = launch == "launch.graph"
+    for name in (KERNEL_ENDS, BLOCKS) if alone else (ends_name(launch),):
+        found.use("launch", known[name].value * schedule.launches, name, known[name])
     if schedule.epilogue:
-        name = EPILOGUE if launch == "launch.graph" else f"shared_gpu.{EPILOGUE}"
+        name = EPILOGUE if alone else f"shared_gpu.{EPILOGUE}"
         found.use("reduce", known[name].value, name, known[name])
 
 

@@ -31,6 +31,11 @@ def machine(name: str = "two-flat-gen5-switches") -> Topology:
     return catalog.load(catalog.find(name))
 
 
+def ends_us() -> float:
+    """Of a kernel whose GPU is its rank's own."""
+    return priors()["kernel.ends"].value + priors()["kernel.ends.blocks"].value
+
+
 def two_gpus(*links: tuple[str, str], gpus: int = 2) -> Topology:
     """GPUs and a few switches, joined by PCIe Gen5 both ways."""
     ends = {end for pair in links for end in pair if not end.startswith("gpu")}
@@ -197,7 +202,7 @@ def test_a_call_alone_has_a_start_of_its_own() -> None:
     eager = predict(schedule, machine(), mode=Mode.EAGER, chained=False)
     start = known["launch.start.graph"].value
     assert alone.total_us - chain.total_us == pytest.approx(start)
-    assert alone.terms_us["launch"] == pytest.approx(known["launch.graph"].value + known["kernel.ends"].value + start)
+    assert alone.terms_us["launch"] == pytest.approx(known["launch.graph"].value + ends_us() + start)
     parts = ("launch.eager.own", "launch.eager.call", "launch.start.eager")
     assert eager.terms_us["launch"] == pytest.approx(math.fsum(known[name].value for name in parts))
     for found in (alone, eager):
@@ -215,7 +220,7 @@ def test_a_launch_that_overlaps_the_call_before_shows_in_part() -> None:
     before, after = predict(late, machine()), predict(early, machine())
     assert before.total_us - after.total_us == pytest.approx(saved)
     left = known["launch.graph"].value * known["launch.early"].value
-    assert after.terms_us["launch"] == pytest.approx(2 * (left + known["kernel.ends"].value))
+    assert after.terms_us["launch"] == pytest.approx(2 * (left + ends_us()))
     assert {k: v for k, v in after.terms_us.items() if k != "launch"} == {
         k: v for k, v in before.terms_us.items() if k != "launch"
     }
@@ -236,7 +241,7 @@ def test_a_measured_launch_of_which_nobody_measured_the_rest_leaves_a_prior() ->
     early = replace(launched_by("own"), early=True)
     found = predict(early, machine(), priors().replaced(measured))
     both = predict(early, machine(), priors().replaced({**measured, "launch.early": Parameter(0.3, 0.05, "probes")}))
-    ends = priors()["kernel.ends"].value
+    ends = ends_us()
     assert found.terms_us["launch"] == pytest.approx(0.65 * priors()["launch.early"].value + ends)
     assert both.terms_us["launch"] == pytest.approx(0.65 * 0.3 + ends)
     assert found.prior_share > both.prior_share

@@ -34,6 +34,13 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     add("--list", action="store_true", help="list the workloads that come with collbench")
     add("--compare", metavar="FILE", help="a topology to rewire to: what it would save (by the model on both)")
     add("--nproc", type=int, metavar="N", help="ranks on --topology; default one per GPU")
+    add(
+        "--only",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE,...",
+        help="of a run: cells with one of these values, such as algorithm=push,auto; may be given for several fields",
+    )
     add("--json", action="store_true", help="print the advice as JSON")
     parser.set_defaults(run=run)
 
@@ -54,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("advise: give a run folder, or --topology FILE for the model")
     if args.run_folder is not None and args.nproc:
         raise UsageError("--nproc goes with --topology: a run has its ranks")
+    if args.run_folder is None and args.only:
+        raise UsageError("--only goes with a run folder: a topology has no cells")
     _refuse_machine(args.run_folder)
     path = find(args.workload)
     workload = load(path)
@@ -99,6 +108,7 @@ def _times(args: argparse.Namespace) -> "tuple[RunTimes | ModelTimes, Topology |
     """Times, the topology that the ranks are on, and what is known of degraded states of its fabric."""
     from collbench.contention.findings import Evidence
     from collbench.contention.regimes import detect
+    from collbench.interop.chosen import chosen, parse_only
     from collbench.results.problems import warn
     from collbench.results.store import RunFolder
     from collbench.workload import ModelTimes, RunTimes
@@ -112,7 +122,7 @@ def _times(args: argparse.Namespace) -> "tuple[RunTimes | ModelTimes, Topology |
     with RunFolder.open(args.run_folder) as folder:
         evidence = Evidence.of_run(folder)
         warn([*folder.problems(), *evidence.problems])
-        measured = RunTimes(folder.run, folder.samples())
+        measured = RunTimes(*chosen(folder.run, folder.samples(), parse_only(args.only)))
         return measured, evidence.topology, (*measured.notes, *cautions(detect(evidence)))
 
 

@@ -161,13 +161,13 @@ def _print(found: "list[tuple[Cell, Explanation]]", findings: "Sequence[Finding]
 
 
 def _paragraphs(found: "list[tuple[Cell, Explanation]]", width: int | None) -> "Iterator[str]":
-    """A sentence for each cell, but one table for cells of which the same holds."""
-    from collbench.contention.explain import said_once
+    """A sentence for each cell, but one table for cells of which the same holds; what holds of several is said once."""
     from collbench.results.terminal import wrapped
 
     alike: dict[str, list[tuple[Cell, Explanation]]] = {}
     for cell, one in found:
         alike.setdefault(one.common, []).append((cell, one))
+    differ = _differing([cell for cell, _ in found])
     for common, some in alike.items():
         if common and len(some) > 1:
             yield (
@@ -175,17 +175,69 @@ def _paragraphs(found: "list[tuple[Cell, Explanation]]", width: int | None) -> "
                 if width is None
                 else wrapped(f"{common} Microseconds:", width)
             )
-            yield from _table(some, width)
+            yield from _table(some, differ, width)
             continue
-        shared, sentences = said_once([one for _, one in some])
-        if shared:
-            yield wrapped(" ".join(shared), width)
-        for (cell, _), sentence in zip(some, sentences, strict=True):
-            calls = "1 call" if cell.calls == 1 else f"{cell.calls} calls"
-            yield wrapped(f"[{cell.mode}, {calls}] {sentence}", width, 2)
+        yield from _sentences(some, differ, width)
 
 
-def _table(some: "list[tuple[Cell, Explanation]]", width: int | None) -> "list[str]":
+def _sentences(some: "list[tuple[Cell, Explanation]]", differ: "Sequence[str]", width: int | None) -> "Iterator[str]":
+    from collbench.contention.explain import said_once
+    from collbench.results.terminal import wrapped
+
+    shared, sentences = said_once([one for _, one in some])
+    if shared:
+        yield wrapped(" ".join(shared), width)
+    told, several = _said_below(sentences)
+    heads = [_head(cell, differ) for cell, _ in some]
+    once = width is not None and len(heads) > 1 and len(set(heads)) == 1
+    if once:
+        yield wrapped(f"All cells: {heads[0]}.", width)
+    for head, sentence in zip(heads, told, strict=True):
+        yield wrapped(sentence if once else f"[{head}] {sentence}", width, 2)
+    for text, rows in several.items():
+        yield wrapped(f"Of {_cells([some[row][0] for row in rows], [cell for cell, _ in some])}: {text}", width, 2)
+
+
+def _said_below(sentences: "Sequence[str]") -> "tuple[list[str], dict[str, list[int]]]":
+    """Each paragraph without those of its sentences that other paragraphs have too, and which rows have these."""
+    import re
+
+    parts = [re.split(r"(?<=\.) (?=[A-Z])", sentence) for sentence in sentences]
+    rows: dict[str, list[int]] = {}
+    for row, (_, *more) in enumerate(parts):
+        for text in dict.fromkeys(more):
+            rows.setdefault(text, []).append(row)
+    several = {text: found for text, found in rows.items() if len(found) > 1}
+    return [" ".join(text for text in (first, *more) if text not in several) for first, *more in parts], several
+
+
+def _cells(some: "Sequence[Cell]", every: "Sequence[Cell]") -> str:
+    """Names of algorithms, with how many of their cells where it is not all of them."""
+    from collections import Counter
+
+    have, of = Counter(cell.algorithm for cell in some), Counter(cell.algorithm for cell in every)
+    return ", ".join(name if count == of[name] else f"{name} ({count} of {of[name]})" for name, count in have.items())
+
+
+_TOLD_APART = ("collective", "variant", "op", "dtype", "world_size", "place", "buffers", "epilogue", "skew")
+"""Fields of a cell beside algorithm, bytes, mode and calls, which are always told."""
+
+
+def _differing(cells: "Sequence[Cell]") -> list[str]:
+    """Fields in which these cells differ, that no row would tell otherwise."""
+    rows = [cell.row() for cell in cells]
+    return [name for name in _TOLD_APART if len({str(row[name]) for row in rows}) > 1]
+
+
+def _head(cell: "Cell", differ: "Sequence[str]") -> str:
+    calls = "1 call" if cell.calls == 1 else f"{cell.calls} calls"
+    row = cell.row()
+    more = (f"{row[name]} of place".replace("in of", "in") if name == "place" else f"{name} {row[name] or 'none'}"
+            for name in differ)  # fmt: skip
+    return ", ".join((str(cell.mode), calls, *more))
+
+
+def _table(some: "list[tuple[Cell, Explanation]]", differ: "Sequence[str]", width: int | None) -> "list[str]":
     """What is known of cells that nothing is predicted of; on a terminal no mode that all share."""
     from collbench.results.table import grid
     from collbench.units import format_us
@@ -193,6 +245,8 @@ def _table(some: "list[tuple[Cell, Explanation]]", width: int | None) -> "list[s
     words = {"algorithm": [cell.algorithm for cell, _ in some], "mode": [str(cell.mode) for cell, _ in some]}
     if width is not None and len(set(words["mode"])) == 1:
         del words["mode"]
+    for name in differ:
+        words[name] = [str(cell.row()[name]) or "-" for cell, _ in some]
     numbers = {"bytes": [str(cell.call.bytes) for cell, _ in some], "calls": [str(cell.calls) for cell, _ in some]}
     times: dict[str, list[str]] = {}
     for _, one in some:

@@ -78,7 +78,7 @@ def table(rows: Sequence[dict[str, Any]], width: int | None = None) -> str:
         gone = squeeze(columns, width, _LEAVE_FIRST) if width is not None else []
         lines += grid(columns, _RIGHT.__contains__)
         lines += [wrapped(f"not shown at {width} characters: {', '.join(gone)}", width, 2)] if gone else []
-    lines += [wrapped(text, width, 2) for text in _without_interval(shown)]
+    lines += [wrapped(text, width, 2) for text in (*_without_interval(shown), *_statistic(shown))]
     told = [wrapped(text, width, 2) for text in _reasons(rows)] if width is not None else []
     return "\n".join([*lines, *([""] if lines and told else []), *told])
 
@@ -123,6 +123,13 @@ def _without_interval(rows: Sequence[dict[str, Any]]) -> list[str]:
     text = f"no interval{which}: {launches}, {LEAST_LAUNCHES} on each side give one"
     noisy = any(row["flags"] for row in bare)
     return [f"{text}; what is noisy differs from launch to launch by itself" if noisy else text]
+
+
+def _statistic(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Which time it is, where another one of the same launches is told elsewhere."""
+    several = any(max(row["base_launches"], row["current_launches"]) > 1 for row in rows if row["ratio"] is not None)
+    text = "base_us and current_us: median of the launches' medians, which the interval is of too"
+    return [f"{text}; p50_us of sweep, report and export is the median over all iterations"] if several else []
 
 
 def _reasons(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -1,9 +1,8 @@
 """How long one call takes, by algorithm and message size: from a run, or from the model on a topology alone."""
 
-import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from collbench.algorithms.base import Algorithm, registry
 from collbench.algorithms.cuda_support import number
@@ -17,8 +16,12 @@ from collbench.topology.models import arch_of
 from collbench.workload.comparable import comparable
 from collbench.workload.settings import WORKSPACE
 
-__all__ = ["CallTime", "ModelTimes", "RunTimes", "Times"]
+if TYPE_CHECKING:
+    import numpy as np
 
+    _Fold = np.ndarray[Any, np.dtype[np.float64]]
+
+__all__ = ["CallTime", "ModelTimes", "RunTimes", "Times"]
 
 _KERNELS = "flashinfer_pcie_"
 _CHOOSERS = {"auto", "nccl_auto"}
@@ -28,7 +31,9 @@ _WIDEST = 8
 
 @dataclass(frozen=True, slots=True)
 class CallTime:
-    """Microseconds of one call; `interval_us` 95 % from at least 5 launches, or the model's nominal 90 %, else None.
+    """Microseconds of one call: of a run the median over all iterations of all launches, as a row's `p50_us`.
+
+    `interval_us` is 95 % from at least 5 launches, or the model's nominal 90 %, else None.
 
     `how` says where it comes from where that is not an exact cell: `between 8192 and 32768 bytes`.
     """
@@ -94,7 +99,7 @@ class RunTimes:
 
     def __init__(self, run: Run, samples: Iterable[Samples]) -> None:
         self.ranks, self.fabric = run.world_size, run.fabric
-        medians: dict[str, list[float]] = {}
+        folds: dict[str, list[_Fold]] = {}
         bad: set[str] = set()
         refused: set[str] = set()
         for one in samples:
@@ -104,17 +109,15 @@ class RunTimes:
                 bad.add(one.cell_id)
                 refused |= {one.cell_id} if one.status is Status.UNSUPPORTED else set()
             elif one.latency_us:
-                medians.setdefault(one.cell_id, []).append(_median(one))
-        kept, self.notes = comparable(
-            [cell for cell in run.cells if cell.cell_id in medians and cell.cell_id not in bad]
-        )
+                folds.setdefault(one.cell_id, []).append(fold(one))
+        kept, self.notes = comparable([cell for cell in run.cells if cell.cell_id in folds and cell.cell_id not in bad])
         if not kept:
             raise InvalidError("the run has no cell that ended ok: there is nothing to advise from")
         self._joining = {name for name, algorithm in registry().items() if algorithm.batch > 1}
-        self.launches = min(len(medians[cell.cell_id]) for cell in kept)
+        self.launches = min(len(folds[cell.cell_id]) for cell in kept)
         self.mode = Mode.GRAPH if any(cell.mode is Mode.GRAPH for cell in kept) else Mode.EAGER
         used = [cell for cell in kept if cell.mode is self.mode]
-        self._curves = _curves(used, medians)
+        self._curves = _curves(used, folds)
         self.arch = _arch(run)
         self.epilogue = next((c.call.epilogue for c in used if c.call.collective is Collective.ALL_REDUCE), "")
         self._asked = _asked((cell for cell in run.cells if cell.mode is self.mode), refused)
@@ -165,14 +168,8 @@ def _arch(run: Run) -> int:
     return number(str(facts.get("arch", ""))) if isinstance(facts, Mapping) else 0
 
 
-def _median(one: Samples) -> float:
-    import numpy as np
-
-    return float(np.median(fold(one)))
-
-
 def _curves(
-    cells: Iterable[Cell], medians: Mapping[str, Sequence[float]]
+    cells: Iterable[Cell], folds: Mapping[str, Sequence["_Fold"]]
 ) -> dict[tuple[str, Collective], dict[int, CallTime]]:
     longest: dict[tuple[str, Collective, int], Cell] = {}
     cells = list(cells)
@@ -186,10 +183,16 @@ def _curves(
             longest[key] = cell
     found: dict[tuple[str, Collective], dict[int, CallTime]] = {}
     for (name, collective, size), cell in longest.items():
-        values = medians[cell.cell_id]
-        middle = math.exp(math.fsum(map(math.log, values)) / len(values))
-        found.setdefault((name, collective), {})[size] = CallTime(middle, interval_of_medians(values))
+        found.setdefault((name, collective), {})[size] = _time(folds[cell.cell_id])
     return found
+
+
+def _time(launches: Sequence["_Fold"]) -> CallTime:
+    """A row's `p50_us`, as everywhere; its interval is from the medians of the launches."""
+    import numpy as np
+
+    medians = [float(np.median(one)) for one in launches]
+    return CallTime(float(np.median(np.concatenate(launches))), interval_of_medians(medians))
 
 
 def _asked(cells: Iterable[Cell], refused: Container[str]) -> dict[tuple[str, Collective], dict[int, bool]]:

@@ -209,3 +209,14 @@ def test_a_folder_of_launches_names_those_inside(collbench: Shell, tmp_path: Pat
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(f"00-baseline; take one, as in collbench advise {tmp_path / 'out' / '00-baseline'}\n")
     assert "holds no run but 1 launch" in done.stderr
+
+
+def test_advice_from_some_cells_of_a_run(collbench: Shell, tmp_path: Path) -> None:
+    """As `export --only` takes them; a topology has none."""
+    costs = {"nccl_ring_ll": (20.0, 0.1), "push": (4.0, 0.5)}
+    run = synthetic_run(tmp_path / "run", costs=costs, modes=(Mode.GRAPH,), machine=MACHINE)
+    done = collbench("advise", str(run.path), "--only", "algorithm=nccl_ring_ll", "--json")
+    assert {row["algorithm"] for row in json.loads(done.stdout)["rows"]} == {"nccl_ring_ll"}
+    refused = collbench("advise", "--topology", "two-h200-nvlink", "--only", "algorithm=push")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--only goes with a run folder" in refused.stderr

@@ -250,3 +250,27 @@ def test_a_pipe_in_a_run_folder_is_not_waited_for(collbench: Shell, tmp_path: Pa
             assert f"{name}: is no regular file" in done.stderr
     if name == "gate.json":
         assert (done.returncode, done.stderr) == (3, "collbench: run/gate.json: is no regular file: not read\n")
+
+
+def test_cells_that_differ_in_place_alone_say_so(collbench: Shell, tmp_path: Path) -> None:
+    """Of a parsed table of nccl-tests: once as rows of a table, once as sentences."""
+    cells = {Cell("other", CALL, Mode.EAGER, 20, place=place): 20.0 + i for i, place in enumerate(("out", "in"))}
+    write(tmp_path / "run", Fabric.PCIE, dict(cells))
+    lines = [line.split() for line in collbench("explain", "run").stdout.splitlines()[1:4]]
+    assert lines[0] == ["algorithm", "mode", "place", "bytes", "calls", "measured"]
+    assert [line[2] for line in lines[1:]] == ["out", "in"]
+    write(tmp_path / "ours", Fabric.PCIE, {replace(PUSH, place=place): 19.0 for place in ("out", "in")})
+    told = collbench("explain", "ours").stdout
+    assert "[graph, 122 calls, out of place] push" in told
+    assert "[graph, 122 calls, in place] push" in told
+
+
+def test_what_holds_of_several_cells_is_said_once(collbench: Shell, tmp_path: Path) -> None:
+    """With the names of those that it holds of; what holds of one stays with it."""
+    late = Cell("push", Call(14_336, 8), Mode.GRAPH, 122)
+    write(tmp_path / "run", Fabric.PCIE, {PUSH: 1900.0, late: 1800.0, RING: 24.0})
+    text = collbench("explain", "run").stdout
+    test = next(line for line in text.splitlines() if "Test for" in line)
+    assert text.count("Test for") == 1
+    assert test.startswith("Of push: Test for")
+    assert text.count("contention does not explain it.") == 2

@@ -1,10 +1,16 @@
 """Two sides beside each other: no change without what says how sure it is, and no reason told twice."""
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from collbench.gate.baseline import load_side
 from collbench.gate.comparison import compare, table
 from collbench.gate.sides import CellData, Side
 from collbench.results.records import Call, Cell, Mode, Status
+from collbench.testing import synthetic_run
 
 RING, NCCL = ([Cell(name, Call(size, 8), Mode.EAGER, 1).cell_id for size in (1024, 4096)] for name in ("ring", "nccl"))
 LOST = CellData(Status.UNSUPPORTED, "no CUDA device")
@@ -74,3 +80,22 @@ def test_nothing_timed_is_nothing_but_reasons() -> None:
     empty = Side("s", dict.fromkeys(NCCL, LOST), 1)
 
     assert table(compare(empty, empty), 80) == "nccl, 2 cells: unsupported on both sides: no CUDA device"
+
+
+def test_times_of_several_launches_say_which_median_they_are(tmp_path: Path) -> None:
+    """The gate's; with one launch on either side it is the median over all iterations too, and nothing is said."""
+    several = load_side(synthetic_run(tmp_path / "several", launches=2).path)
+    one = load_side(synthetic_run(tmp_path / "one").path)
+    assert "base_us and current_us: median of the launches' medians" in table(compare(several, one))
+    assert "medians" not in table(compare(one, one))
+
+
+def test_cells_that_were_asked_for_alone(collbench: Callable[..., Any], tmp_path: Path) -> None:
+    """Values of fields as `export --only` takes them; a baseline file has them in its `cell_id`s."""
+    run = synthetic_run(tmp_path / "run", costs={"a": (5.0, 0.1), "b": (6.0, 0.1)}, sizes=(1024, 4096))
+    assert collbench("baseline", "save", str(run.path), "--to", "base.json").returncode == 0
+    done = collbench("compare", "base.json", str(run.path), "--only", "algorithm=b", "--only", "bytes=1K", "--json")
+    found = {row["cell_id"].split("/")[1:6:4] == ["b", "1024"] for row in json.loads(done.stdout)["rows"]}
+    assert found == {True}
+    none = collbench("compare", "base.json", str(run.path), "--only", "algorithm=c")
+    assert (none.returncode, none.stderr) == (2, "collbench: --only algorithm=c: none of 8 cells is one\n")

@@ -9,6 +9,7 @@ import pytest
 from collbench.errors import InvalidError
 from collbench.results.records import Call, Cell, Collective, Fabric, Mode, Run, Samples, Status
 from collbench.results.store import RunFolder
+from collbench.results.summary import rows
 from collbench.testing import synthetic_run
 from collbench.topology import catalog
 from collbench.workload import ModelTimes, RunTimes, Workload, advise, find, load, tables
@@ -352,3 +353,17 @@ def test_what_the_doctor_does_not_vouch_for_is_no_advice() -> None:
     assert {"nccl_ring_ll", "push"} <= {step.algorithm for step in told.steps}
     assert any(note == f"Not advised, since nobody knows whether they run there: {best}" for note in times.notes)
     assert not [note for note in ModelTimes(topology).notes if "Not advised" in note]
+
+
+def test_a_time_is_the_same_p50_as_in_every_table() -> None:
+    """Median over all iterations, where launches differ in length: not the middle of the launches' medians."""
+    cell = Cell("push", Call(4096, 2), Mode.GRAPH, 122)
+    samples = [
+        Samples(cell.cell_id, launch, Status.OK, calls=122, latency_us=((us,) * count,) * 2)
+        for launch, (us, count) in enumerate([(5.0, 20), (6.0, 3), (8.0, 3)])
+    ]
+    run = Run("r", "", (), "", Fabric.PCIE, 2, 3, (cell,))
+    time = RunTimes(run, samples).at("push", ALL_REDUCE, 4096)
+    (row,) = rows(run, samples)
+    assert time is not None
+    assert time.us == row["p50_us"] == 5.0

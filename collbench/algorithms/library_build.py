@@ -9,6 +9,7 @@ it the process is forked from a rank, and imports nothing; else it is run as
 import contextlib
 import importlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -28,7 +29,7 @@ from collbench.algorithms.base import Ranks
 from collbench.algorithms.forked import Forked
 from collbench.algorithms.library_uses import Use, broken
 
-__all__ = ["BUILD_S", "Request", "Step", "import_together", "main", "prepare"]
+__all__ = ["BUILD_S", "Request", "Step", "import_together", "main", "prepare", "together"]
 
 BUILD_S = 300.0
 """Longest import and compilation of a library: FlashInfer's fusion takes some minutes on two cores."""
@@ -95,31 +96,47 @@ def import_together(ranks: Ranks, modules: Sequence[str]) -> None:
     Raises:
         NotImplementedError: some rank could not import them, on all ranks alike.
     """
+    together(ranks, lambda: [importlib.import_module(module) for module in modules], "a library was imported")
+
+
+def together(ranks: Ranks, work: Callable[[], object], what: str, limit_s: float = math.inf) -> None:
+    """Do something slow on every rank, each at its own pace; a helper thread meets the others meanwhile.
+
+    Behind `limit_s` of any rank those that are through go on without the others: `work` itself is not ended.
+
+    Raises:
+        NotImplementedError: it failed on some rank, on all ranks alike.
+        MemoryError: the same, for want of memory.
+        TimeoutError: a rank did not come, or did not end its work within `limit_s`, while `what`.
+    """
     mine: dict[str, Any] = {"wait": True}
     told: list[list[dict[str, Any]]] = []
-    helper = threading.Thread(target=_meet, args=(ranks, mine, told), daemon=True)
+    helper = threading.Thread(target=_meet, args=(ranks, mine, told, time.monotonic() + limit_s), daemon=True)
     helper.start()
     try:
-        for module in modules:
-            importlib.import_module(module)
+        work()
     except Exception as error:  # noqa: BLE001 - whatever a library raises is its reason
         mine["error"] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:_KEPT]
     finally:
         mine["wait"] = False
     helper.join()
     if not told:
-        raise TimeoutError("a rank did not come while a library was imported")
+        raise TimeoutError(f"a rank did not come while {what}")
     failed = next((f"rank {rank}: {e['error']}" for rank, e in enumerate(told[0]) if e.get("error")), "")
     if failed:
-        raise NotImplementedError(failed)
+        raise MemoryError(failed) if "out of memory" in failed.lower() else NotImplementedError(failed)
+    late = [str(rank) for rank, entry in enumerate(told[0]) if entry["wait"]]
+    if late:
+        raise TimeoutError(f"rank {', '.join(late)} went on for more than {limit_s:g} s while {what}")
 
 
-def _meet(ranks: Ranks, mine: dict[str, Any], told: list[list[dict[str, Any]]]) -> None:
+def _meet(ranks: Ranks, mine: dict[str, Any], told: list[list[dict[str, Any]]], until: float) -> None:
     with contextlib.suppress(OSError, EOFError, TimeoutError, RuntimeError):
-        everyone = ranks.exchange(dict(mine))
-        while any(entry["wait"] for entry in everyone):
+        while True:
+            everyone = ranks.exchange({**mine, "late": time.monotonic() > until})
+            if not any(entry["wait"] for entry in everyone) or any(entry["late"] for entry in everyone):
+                break
             time.sleep(_POLL_S)
-            everyone = ranks.exchange(dict(mine))
         told.append(everyone)
 
 

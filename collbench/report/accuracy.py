@@ -13,6 +13,7 @@ from collbench.contention.scores import ERROR_RULE, error_text
 from collbench.report.canvas import CURVES, FLOOR, MUTED, Drawn, Key, Table, glyph, picture
 from collbench.report.predicted import Predicted
 from collbench.report.svg import Styles
+from collbench.report.ticks import log_axis
 from collbench.results.summary import clean
 from collbench.units import format_bytes, format_us
 from collbench.wording import counted
@@ -220,16 +221,8 @@ def _paint(pairs: Sequence[_Pair], titles: dict[str, list[str]], figure: Any) ->
     axes.set_yscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
-    _ticks(axes.xaxis, high / low)
-    _ticks(axes.yaxis, high / low)
-
-
-def _ticks(axis: Any, span: float) -> None:  # noqa: ANN401 - same
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 1000 else (1.0,)))  # noqa: PLR2004 - decades
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    log_axis(axes, "x")
+    log_axis(axes, "y")
 
 
 def _title(pair: _Pair) -> str:

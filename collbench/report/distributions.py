@@ -16,6 +16,7 @@ from collbench.report.reasons import chosen_sizes
 from collbench.report.series import Panel, Series
 from collbench.report.stragglers import last_matrix, last_ranks
 from collbench.report.svg import Styles
+from collbench.report.ticks import log_axis
 from collbench.results.records import Samples, Status
 from collbench.units import format_bytes, format_us
 
@@ -247,14 +248,5 @@ def _paint_order(cells: Sequence[_Cell], figure: Any) -> None:  # noqa: ANN401 -
     axes.set_yscale("log")
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["first", "", "", "", "last"])
-    _us_ticks(axes)
+    log_axis(axes, "y")
     axes.grid(axis="y", color=GRID, linewidth=0.8)
-
-
-def _us_ticks(axes: Any) -> None:  # noqa: ANN401 - same
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)))  # noqa: PLR2004 - decades
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

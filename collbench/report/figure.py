@@ -7,6 +7,7 @@ from typing import Any
 
 from collbench.report.canvas import COLOURS, CURVES, FLOOR, GRID, INK, MARKERS, MUTED, Key, glyph, sheet
 from collbench.report.series import Panel, Point, Series
+from collbench.report.ticks import labelled_sizes, log_axis
 from collbench.results.intervals import LEAST_LAUNCHES
 from collbench.units import format_bytes, format_us
 
@@ -15,7 +16,10 @@ __all__ = ["COLOURS", "MARKERS", "MOST_CURVES", "draw", "floor_line", "glyph", "
 MOST_CURVES = 12
 """Curves of one figure: as many as there are colours and markers; of the 13th algorithm the pairs are shifted."""
 
-_MOST_TICKS = 9
+_SIZE, _AXES = (7.4, 4.3), (0.085, 0.085, 0.9, 0.89)
+"""Of a figure in inches, and its axes as parts of that."""
+
+_MARGIN = 1.25
 _NO_EXPONENT = 1e5
 _DASHES = (0, (4, 3))
 
@@ -37,11 +41,11 @@ def draw(panel: Panel, shown: Sequence[Series], *, predicted: bool = False) -> s
 
     Where the panel itself is `predicted`, its curves are dashed, its points hollow, and its bands the model's interval.
     """
-    return sheet(partial(_paint, panel, shown, predicted), (7.4, 4.3))
+    return sheet(partial(_paint, panel, shown, predicted), _SIZE)
 
 
 def _paint(panel: Panel, shown: Sequence[Series], predicted: bool, figure: Any) -> None:  # noqa: ANN401, FBT001 - matplotlib has no types
-    axes = figure.add_axes((0.085, 0.085, 0.9, 0.89))
+    axes = figure.add_axes(_AXES)
     _curves(axes, shown, dashed=predicted)
     _axes(axes, panel, shown)
 
@@ -108,7 +112,7 @@ def _curves(axes: Any, shown: Sequence[Series], *, dashed: bool) -> None:  # noq
 
 
 def _axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:  # noqa: ANN401 - matplotlib has no types
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter
 
     lows = [min(p.spread.low_us, p.p50_us, p.predicted_us or p.p50_us) for one in shown for p in one.points]
     highs = [max(p.spread.high_us, p.p50_us, p.predicted_us or p.p50_us) for one in shown for p in one.points]
@@ -116,21 +120,24 @@ def _axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:  # noqa: AN
     sizes = panel.sizes
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
+    axes.set_xlim(sizes[0] / _MARGIN, sizes[-1] * _MARGIN)
     axes.set_ylim(least, most)
-    step = math.ceil(len(sizes) / _MOST_TICKS)
-    axes.xaxis.set_major_locator(FixedLocator(sizes[::-step][::-1]))
+    axes.xaxis.set_major_locator(FixedLocator(labelled_sizes(sizes, _width(sizes))))
     axes.xaxis.set_minor_locator(FixedLocator(sizes))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(round(value))))
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most / least < 1000 else (1.0,)))  # noqa: PLR2004 - decades
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    log_axis(axes, "y")
     axes.tick_params(which="major", length=4, labelcolor=INK)
     axes.tick_params(which="minor", length=2)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     _floor(axes, panel, least)
+
+
+def _width(sizes: Sequence[int]) -> float:
+    """Points on the paper from the first size to the last."""
+    span = math.log(sizes[-1] / sizes[0])
+    return _SIZE[0] * _AXES[2] * 72 * span / (span + 2 * math.log(_MARGIN))
 
 
 def _floor(axes: Any, panel: Panel, least: float) -> None:  # noqa: ANN401 - matplotlib has no types

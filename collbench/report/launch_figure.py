@@ -8,6 +8,7 @@ from collbench.report.canvas import CURVES, Drawn, Key, Table, glyph, named_rows
 from collbench.report.figure import MOST_CURVES
 from collbench.report.launching import Four, four_times
 from collbench.report.svg import Styles
+from collbench.report.ticks import log_axis
 from collbench.results.probes import Probe
 from collbench.results.records import Mode
 from collbench.units import format_bytes, format_us
@@ -84,7 +85,7 @@ def _paint(shown: Sequence[Four], titles: dict[str, list[str]], figure: Any) -> 
         for chained in (False, True):
             _pair(axes, y + (0.17 if chained else -0.17), four, titles, chained=chained)
     axes.set_xscale("log")
-    _ticks(axes)
+    log_axis(axes, "x")
 
 
 def _pair(axes: Any, y: float, four: Four, titles: dict[str, list[str]], *, chained: bool) -> None:  # noqa: ANN401 - same
@@ -102,15 +103,6 @@ def _pair(axes: Any, y: float, four: Four, titles: dict[str, list[str]], *, chai
         )  # fmt: skip
         calls = f"a call of {four.calls}" if chained else "one call"
         titles[name] = [f"{four.algorithm}, {four.bytes} bytes, {mode}, {calls}: {format_us(us)} us"]
-
-
-def _ticks(axes: Any) -> None:  # noqa: ANN401 - same
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 300 else (1.0,)))  # noqa: PLR2004 - decades
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _table(shown: Sequence[Four]) -> Table:

@@ -99,7 +99,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
-    environment.filters |= {"public": public, "when": _when}
+    environment.filters |= {"public": public, "when": _when, "breakable": _breakable}
     html = environment.get_template(template).render(
         css=part("page.css"), sections_css=part("sections.css"), script=part("page.js"), **context
     )  # fmt: skip
@@ -111,6 +111,15 @@ def _shown(value: object) -> object:
     from collbench.results.summary import printable
 
     return value if hasattr(value, "__html__") or not isinstance(value, str) else printable(value)
+
+
+def _breakable(name: str) -> object:
+    """A name that may be broken behind its underscores, and so is not where it reads badly."""
+    from markupsafe import Markup, escape
+
+    from collbench.results.summary import printable
+
+    return Markup("_<wbr>").join(escape(part) for part in printable(name).split("_"))
 
 
 def _when(stamp: str) -> str:

@@ -11,6 +11,7 @@ from collbench.measure.probe_plan import pair_class
 from collbench.report.canvas import CURVES, MARKERS, Drawn, Key, Table, glyph, named_rows, picture
 from collbench.report.predicted import Predicted
 from collbench.report.svg import Styles
+from collbench.report.ticks import log_axis
 from collbench.results.private import public
 from collbench.results.probes import SEVERAL, Probe
 from collbench.results.records import Fabric
@@ -192,16 +193,7 @@ def _paint(
         )
         titles[name] = [f"{one.pattern}, {one.mechanism}: {_gbps(one.gbps)} GB/s together"]
     axes.set_xscale("log")
-    _ticks(axes)
-
-
-def _ticks(axes: Any) -> None:  # noqa: ANN401 - matplotlib has no types
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 300 else (1.0,)))  # noqa: PLR2004 - decades
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    log_axis(axes, "x")
 
 
 def _numbers(together: Sequence[_Together]) -> Table:

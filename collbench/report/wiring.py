@@ -1,5 +1,7 @@
 """The picture of the machine, the link that holds the fastest algorithm back, and what binds the others."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,6 +25,9 @@ __all__ = ["MOST_NAMES", "wiring"]
 
 MOST_NAMES = 16
 """Links of one kind that the table names."""
+
+_SMALL = 540.0
+"""Widest picture that is still read well where a phone shrinks it to its own width: to seven tenths."""
 
 _PREFIX, _PICTURE = "drawing-", "wires"
 
@@ -59,6 +64,7 @@ def wiring(
         return {
             "drawing": "",
             "drawing_css": "",
+            "drawing_small": False,
             "drawing_finding": "",
             "links": None,
             "bound": None,
@@ -70,14 +76,21 @@ def wiring(
     text = svg(topology, [hot.ends] if hot else None, _PICTURE)
     drawing, css = inline(text, _PREFIX, styles)
     lines = _lines(bound, text)
-    loads = _loads(lines)
+    loads, small = _loads(lines), _width(text) <= _SMALL
     return {
-        "drawing": drawing, "drawing_css": css + _chosen(loads), "links": _links(topology), "bound": lines or None,
+        "drawing": drawing, "drawing_css": css + _chosen(loads), "drawing_small": small,
+        "links": _links(topology), "bound": lines or None,
         "drawing_finding": _finding(
             topology, hot, ran=size is None, modelled=any(one.bottleneck for one in predictions.values())
         ), "loads": list(loads.values()),
         "bound_rule": f"Named {RULE}.",
     }  # fmt: skip
+
+
+def _width(text: str) -> float:
+    """Of a picture, in CSS pixels."""
+    found = re.search(r'<svg[^>]* width="([\d.]+)"', text)
+    return float(found[1]) if found else math.inf
 
 
 def _loads(lines: Sequence[Mapping[str, str]]) -> dict[str, str]:

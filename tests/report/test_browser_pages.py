@@ -93,6 +93,65 @@ def test_the_forest_has_a_scale_above_its_drawings_at_any_width(browser: "Browse
     assert zero[0] == pytest.approx(middle, abs=1)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a machine whose picture is narrow."""
+    folder = tmp_path_factory.mktemp("small")
+    sizes = (1024, 4096, 14336, 16384, 43008, 65536, 1 << 20)
+    names = {"flashinfer_trtllm_fusion_pdl": 1.0, "flashinfer_pcie_copy_ring_mscopy": 1.2, "push": 1.1}
+    path = folder / "small.html"
+    made = synthetic_gpu_run(folder / "run", topology="two-h200-nvlink", factors=names, sizes=sizes, launches=1)
+    path.write_text(build(made.path), encoding="utf-8")
+    return path
+
+
+def test_on_a_phone_no_name_of_a_size_runs_into_another_one(browser: "Browser", small: Path) -> None:
+    browser.open(small, width=400)
+    near = browser.run(
+        """const boxes = [...document.querySelectorAll("#latency ~ figure svg")].map(svg =>
+            [...svg.querySelectorAll("[id*=xtick] text")].map(e => [e.textContent, e.getBoundingClientRect()])
+                .filter(([text]) => text));
+        return [boxes.flat().length, boxes.flatMap(some => some.slice(1).map(([text, box], i) =>
+            [some[i][0], text, box.left - some[i][1].right])).filter(one => one[2] < 2)]"""
+    )
+
+    assert near[0] > 8
+    assert near[1] == []
+
+
+def test_on_a_phone_legends_break_behind_underscores_only(browser: "Browser", small: Path) -> None:
+    """`fusio` and `n` stood on two lines."""
+    browser.open(small, width=400)
+    broken = browser.run(
+        """const range = document.createRange(), found = [];
+        for (const entry of document.querySelectorAll(".legend li span")) {
+          for (const node of [...entry.childNodes].filter(one => one.nodeType === 3)) {
+            range.selectNodeContents(node);
+            const words = node.textContent.includes(" ") ? 9 : 1;
+            if (range.getClientRects().length > words) found.push(node.textContent);
+          }
+        }
+        return [document.querySelectorAll(".legend li span").length, found]"""
+    )
+
+    assert broken[0] > 3
+    assert broken[1] == []
+
+
+def test_on_a_phone_what_scrolls_has_a_shadow_and_a_small_machine_fits(browser: "Browser", small: Path) -> None:
+    browser.open(small, width=400)
+    bars, machine = browser.run(
+        """const some = [...document.querySelectorAll(".plot > .named")].filter(e => e.scrollWidth > e.clientWidth);
+        const drawing = document.querySelector("#machine-drawing");
+        return [some.map(e => getComputedStyle(e).backgroundImage.includes("gradient")),
+            drawing.scrollWidth - drawing.clientWidth]"""
+    )
+
+    assert bars
+    assert all(bars)
+    assert machine <= 1
+
+
 @pytest.mark.parametrize("path", GALLERY, ids=[path.stem for path in GALLERY])
 def test_pages_of_the_gallery_are_whole(browser: "Browser", path: Path) -> None:
     browser.open(path, width=390, dark=True)

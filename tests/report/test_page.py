@@ -34,7 +34,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 class _Reader(HTMLParser):
     """Collects tags with attributes, and checks that what is opened is closed."""
 
-    void = frozenset({"meta", "input", "br", "link", "path", "rect", "line", "circle"})
+    void = frozenset({"meta", "input", "br", "wbr", "link", "path", "rect", "line", "circle"})
     optional = frozenset({"td"})
 
     def __init__(self, text: str) -> None:

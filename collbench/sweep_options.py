@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["ALGORITHMS_HELP", "FAMILIES", "add_arguments", "calls_of", "modes_of", "nccl_paths", "options_of"]
 
 FAMILIES = (
-    "own", "symm", "nccl", "vllm", "flashinfer", "sglang", "mscclpp", "host", "gloo", "coalesced", "expert",
+    "own", "symm", "nccl", "vllm", "flashinfer", "sglang", "mscclpp", "b12x", "host", "gloo", "coalesced", "expert",
 )  # fmt: skip
 """Families of our algorithms, for help texts: the registry itself takes longer to load than a help text may."""
 

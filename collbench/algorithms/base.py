@@ -20,11 +20,11 @@ _MODULES = (
     "one_stage", "two_stage", "push", "islands", "staged_ring", "push_collectives", "auto", "vllm",
     "flashinfer", "nccl", "symmetric_memory", "gloo", "host", "host_exchange",
     "nccl_symmetric", "nccl_per_call", "all_to_all",
-    "coalesced", "vllm_gated", "sglang", "flashinfer_fusion", "flashinfer_workspace", "mscclpp",
+    "coalesced", "vllm_gated", "sglang", "flashinfer_fusion", "flashinfer_workspace", "mscclpp", "b12x",
     "expert_parallel",
 )  # fmt: skip
 _SYSTEMS = (
-    "vllm_gated", "sglang", "flashinfer_fusion", "mscclpp", "b12x", "expert_parallel",
+    "vllm_gated", "sglang", "flashinfer_fusion", "mscclpp", "expert_parallel",
 )  # fmt: skip
 _GROUP = "collbench.algorithms"
 _LONGEST_WORD = 40

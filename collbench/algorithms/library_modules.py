@@ -5,7 +5,7 @@ touches no GPU by itself: it stays imported where a release of the library turns
 """
 
 __all__ = [
-    "DEEPEP", "FLASHINFER", "FLASHINFER_COMM", "FLASHINFER_MOE", "SGLANG", "SGLANG_V1", "SGLANG_V2",
+    "B12X", "B12X_API", "DEEPEP", "FLASHINFER", "FLASHINFER_COMM", "FLASHINFER_MOE", "SGLANG", "SGLANG_V1", "SGLANG_V2",
     "SGL_KERNEL", "SGL_KERNEL_OPS", "VLLM", "VLLM_ALL_REDUCE",
 ]  # fmt: skip
 
@@ -13,6 +13,7 @@ VLLM_ALL_REDUCE = "vllm.distributed.device_communicators.custom_all_reduce"
 SGLANG_V1 = "sglang.srt.distributed.device_communicators.custom_all_reduce"
 SGLANG_V2 = "sglang.srt.distributed.device_communicators.custom_all_reduce_v2"
 SGL_KERNEL_OPS = "sgl_kernel.allreduce"
+B12X_API = "b12x.comm.pcie.api"
 FLASHINFER_COMM = "flashinfer.comm"
 FLASHINFER_MOE = "flashinfer.moe_ep.backends.split.comm.nvlink_one_sided.communication"
 
@@ -30,3 +31,6 @@ FLASHINFER = ("torch.export", FLASHINFER_COMM, FLASHINFER_MOE)
 
 DEEPEP = ("deep_ep",)
 """sgl-deep-ep 0.1.2.post1; its import was not seen: it wants a newer NCCL than the torch that was at hand."""
+
+B12X = ("cutlass.cute", B12X_API)
+"""b12x 1.5.1 over nvidia-cutlass-dsl 4.8.0: 1.6 s, touches no CUDA and leaves no thread (seen without a GPU)."""

@@ -20,7 +20,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "nvidia-ml-py": ("nvidia-ml-py",), "nccl4py": ("nccl4py",), "vllm": ("vllm",), "sglang": ("sglang",),
     "flashinfer": ("flashinfer-python", "flashinfer"), "mscclpp": ("mscclpp",),
     "sgl-kernel": ("sglang-kernel", "sgl-kernel"),
-    "tensorrt-llm": ("tensorrt-llm",), "b12x": ("b12x",), "deep-ep": ("deep-ep", "deep_ep", "sgl-deep-ep"),
+    "tensorrt-llm": ("tensorrt-llm",), "b12x": ("b12x",), "cutlass-dsl": ("nvidia-cutlass-dsl",),
+    "deep-ep": ("deep-ep", "deep_ep", "sgl-deep-ep"),
 }  # fmt: skip
 _CUDA_LINE = re.compile(r"^cuda\b[^=\n]*=\s*['\"](\d+(?:\.\d+)*)['\"]", re.MULTILINE)
 

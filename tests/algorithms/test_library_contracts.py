@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from collbench.algorithms import (
+    b12x_runner,
     deepep_runner,
     flashinfer_library_runner,
     flashinfer_moe_runner,
@@ -25,7 +26,7 @@ from collbench.algorithms.library_uses import Parameter, Use, broken, mismatch
 
 USES = (
     *flashinfer_library_runner.USES, *flashinfer_moe_runner.USES, *vllm_library_runner.USES,
-    *sglang_library_runner.USES, *deepep_runner.USES,
+    *sglang_library_runner.USES, *deepep_runner.USES, *b12x_runner.USES,
 )  # fmt: skip
 
 
@@ -67,7 +68,8 @@ def parameters(node: ast.AST) -> list[Parameter] | None:
     if not isinstance(node, ast.FunctionDef):
         return None
     a = node.args
-    plain = [*a.posonlyargs, *a.args]
+    bound = any(isinstance(each, ast.Name) and each.id == "classmethod" for each in node.decorator_list)
+    plain = [*a.posonlyargs, *a.args][bound:]
     found = [Parameter(arg.arg, 1, i < len(plain) - len(a.defaults)) for i, arg in enumerate(plain)]
     found += [Parameter(arg.arg, 3, default is None) for arg, default in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
     found += [Parameter(a.vararg.arg, 2, False)] if a.vararg else []
@@ -109,6 +111,8 @@ class Workspace:
     PLAIN = 1
     def __init__(self, group, *, size, dtype=None): ...
     def run(self, x, *, out=None, config=None): ...
+    @classmethod
+    def made(cls, *, group, size=3): ...
 class Config:
     blocks: int
     threads: int = 3
@@ -124,6 +128,8 @@ if True:
         (Use("m", "Workspace", ("group", "size")), ""),
         (Use("m", "Workspace.run", ("out",), 2), ""),
         (Use("m", "Workspace.PLAIN", called=False), ""),
+        (Use("m", "Workspace.made", ("group",)), ""),
+        (Use("m", "Workspace.made", ("size",)), "m.Workspace.made() also wants group"),
         (Use("m", "Config", ("blocks",)), ""),
         (Use("m", "free", (), 2), ""),
         (Use("m", "Workspace.stop", (), 1), "m.Workspace.stop is not there"),

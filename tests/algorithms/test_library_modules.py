@@ -34,7 +34,7 @@ def test_records_of_a_library_share_one_server() -> None:
     for algorithm in LIBRARIES.values():
         servers.setdefault(asked(algorithm).package, set()).add(algorithm.foreign)
     assert {package for package, found in servers.items() if len(found) != 1} == set()
-    assert {"vLLM", "SGLang", "FlashInfer", "sgl-kernel"} <= set(servers)
+    assert {"vLLM", "SGLang", "FlashInfer", "sgl-kernel", "b12x"} <= set(servers)
 
 
 def test_every_runner_of_a_library_has_its_modules_preloaded() -> None:
@@ -52,8 +52,8 @@ def _source(algorithm: Algorithm) -> str:
 
 def test_the_library_itself_comes_last() -> None:
     """What touches no GPU stands before what may."""
-    for modules in (library_modules.VLLM, library_modules.SGLANG, library_modules.FLASHINFER):
+    for modules in (library_modules.VLLM, library_modules.SGLANG, library_modules.FLASHINFER, library_modules.B12X):
         tops = [module.partition(".")[0] for module in modules]
-        own = [top in {"vllm", "sglang", "sgl_kernel", "flashinfer"} for top in tops]
+        own = [top in {"vllm", "sglang", "sgl_kernel", "flashinfer", "b12x"} for top in tops]
         assert own == sorted(own)
         assert own[-1]

@@ -46,6 +46,7 @@ def test_all_libraries_get_time_to_open() -> None:
     assert slow - set(LIBRARIES) == {
         "vllm_one_stage", "vllm_two_stage", "flashinfer_pcie_push", "flashinfer_pcie_flat", "flashinfer_pcie_block",
         "flashinfer_pcie_ring", "flashinfer_moe_dispatch", "deepep_intranode_dispatch",
+        "b12x_all_reduce", "b12x_oneshot_pull", "b12x_oneshot_push", "b12x_fused_push", "b12x_twoshot_bf16",
     }  # fmt: skip
     assert set(LIBRARIES) == {
         *GATED, *FORCED, *FUSION, *COPIES, "sglang_forced_one_shot_pull", "sglang_forced_two_shot_pull",

@@ -130,7 +130,7 @@ def test_a_terminal_has_same_traffic_once_and_a_pipe_every_row(
     rows = [line for line in piped if line.split()[1:2] == ["8192"]]
     assert piped[1].split()[:5] == ["algorithm", "bytes", "total_us", "low_us", "high_us"]
     assert piped[1].split()[-2:] == ["mark", "bottleneck"]
-    assert len(rows) == 35
+    assert len(rows) == 38
     assert sum(" 8192 " in line for line in lines) < 30
     told = " ".join(lines)
     assert all(line.split()[0] in told for line in rows)

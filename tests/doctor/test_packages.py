@@ -26,6 +26,7 @@ def test_every_name_that_a_rule_can_ask_for_is_found() -> None:
         "nvcc",
         "nvshmem",
         "b12x",
+        "cutlass-dsl",
     }
     assert wanted <= asked()
     assert "numpy" not in asked()

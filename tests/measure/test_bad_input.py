@@ -27,7 +27,7 @@ def sweep(*words: str) -> subprocess.CompletedProcess[str]:
         (
             ("--algorithms", "nccl_rign"),
             2,
-            "unknown algorithm 'nccl_rign': did you mean nccl_ring_ll? Families: coalesced",
+            "unknown algorithm 'nccl_rign': did you mean nccl_ring_ll? Families: b12x",
         ),
         (("--algorithms", "expert"), 2, "expert has no all_reduce: give --collective all_to_all"),
         (("--collective", "barrier", "--algorithms", "push"), 2, "push has no barrier: give --collective all_reduce"),

@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from collbench.algorithms.b12x_runner import AllReduce
 from collbench.algorithms.base import Algorithm, Foreign
 from collbench.algorithms.flashinfer_library_runner import Fusion, VllmKernels
 from collbench.algorithms.library_build import Request
+from collbench.algorithms.library_modules import B12X_API
+from collbench.algorithms.library_runner import LibraryRunner
 from collbench.contention.traffic import Schedule
 from collbench.results.records import Collective, Mode, Support
 
@@ -41,7 +44,13 @@ class LeavesAndHangs(Leaves):
         time.sleep(600)
 
 
-def _algorithm(name: str, runner: type[Fusion] | type[VllmKernels], fault: str = "", foreign: str = "") -> Algorithm:
+class Hasty(AllReduce):
+    """Gives its preparation a second."""
+
+    prepare_s = 1.0
+
+
+def _algorithm(name: str, runner: type[LibraryRunner], fault: str = "", foreign: str = "") -> Algorithm:
     return Algorithm(
         name=f"library_{name}", collective=Collective.ALL_REDUCE, summary="a stand-in", reference="tests",
         traffic=lambda _call, _topology: Schedule(()), support=lambda _machine, _call: Support.yes(),
@@ -60,4 +69,7 @@ ALGORITHMS = (
       for fault in ("", "dies", "thread")),
     _algorithm("preloaded_endless", Endless, "endless", "flashinfer.comm"),
     _algorithm("leaves", Leaves), _algorithm("leaves_and_hangs", LeavesAndHangs),
+    *(replace(_algorithm(name, runner, fault, foreign), name=f"prepared_{name}", family="prepared", opening_s=6.0)
+      for name, runner, fault, foreign in (
+          ("right", AllReduce, "", B12X_API), ("fails", AllReduce, "fails", ""), ("stuck", Hasty, "stuck", ""))),
 )  # fmt: skip

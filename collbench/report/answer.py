@@ -14,6 +14,10 @@ _MOST_SPANS, _MOST_ABSENT = 4, 2
 _FACTOR = 2.0
 """From here on a ratio is told as a factor."""
 
+_BEYOND_CHANCE = 2.0
+"""Ratio of two medians that no launches of one binary were seen to differ by, but where ranks take turns; there `tie`
+is wider."""
+
 _CHOOSER = "auto"
 """It times our own algorithms and keeps the fastest: a tie with it is no rival, and its lead no answer."""
 
@@ -117,9 +121,9 @@ def finding(panel: Panel, *, times: bool = True) -> str:
 
 
 def _chance(panel: Panel) -> list[str]:
-    """Where the order of the first two rests on too few launches for an interval."""
+    """Where the order of the first two rests on too few launches for an interval, and they are not far apart."""
     clear = [lead for lead in leads(panel) if not lead.ties and lead.runner_up]
-    few = [lead for lead in clear if lead.launches]
+    few = [lead for lead in clear if lead.launches and lead.ratio < _BEYOND_CHANCE]
     if not few:
         return []
     least = min(lead.launches for lead in few)

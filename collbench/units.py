@@ -2,10 +2,21 @@
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from collbench.errors import UsageError
 
-__all__ = ["MAX_BYTES", "about_bytes", "format_bytes", "format_us", "parse_bytes", "parse_duration"]
+__all__ = [
+    "MAX_BYTES",
+    "about_bytes",
+    "format_bytes",
+    "format_us",
+    "parse_bytes",
+    "parse_duration",
+    "rounded",
+    "six_digits",
+]
 
 MAX_BYTES = 1 << 40
 """Largest message size that any command accepts: 1 TiB; above it a typing error is more likely than a wish."""
@@ -72,3 +83,17 @@ def format_us(value: float | None) -> str:
         return "-"
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
     return f"{value:.{min(digits, 2)}f}"
+
+
+def six_digits(value: float) -> float:
+    """The number with six significant digits: 4.326599999999999 is 4.3266."""
+    return float(f"{value:.6g}")
+
+
+def rounded(value: object) -> Any:  # noqa: ANN401 - as it came in, for `json.dumps`
+    """A JSON value for people's scripts: each fraction in it with six significant digits, whole numbers as they are."""
+    if isinstance(value, float):
+        return value if value.is_integer() or not math.isfinite(value) else six_digits(value)
+    if isinstance(value, Mapping):
+        return {key: rounded(one) for key, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -34,13 +34,8 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     add("--list", action="store_true", help="list the workloads that come with collbench")
     add("--compare", metavar="FILE", help="a topology to rewire to: what it would save (by the model on both)")
     add("--nproc", type=int, metavar="N", help="ranks on --topology; default one per GPU")
-    add(
-        "--only",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE,...",
-        help="of a run: cells with one of these values, such as algorithm=push,auto; may be given for several fields",
-    )
+    add("--only", action="append", default=[], metavar="FIELD=VALUE,...",
+        help="of a run: cells with one of these values, such as algorithm=push,auto; several are joined by and")  # fmt: skip
     add("--json", action="store_true", help="print the advice as JSON")
     parser.set_defaults(run=run)
 
@@ -153,11 +148,12 @@ def _print_json(advice: "Advice", wired: "Advice | None", rewired: "Advice | Non
     import json
 
     from collbench.results.records import SCHEMA
+    from collbench.units import rounded
 
     data: dict[str, Any] = {"schema": SCHEMA, "kind": "advice", **advice.as_dict()}
     data["wired"] = wired.as_dict() if wired and wired is not advice else None
     data["rewired"] = rewired.as_dict() if rewired else None
-    print(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(rounded(data), indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def _print_text(workload: "Workload", advice: "Advice") -> None:

@@ -54,7 +54,7 @@ def _save(args: argparse.Namespace) -> int:
     side = load_side(args.source)
     refuse_invalid(side)
     _replace(args.to, dump(side))
-    print(f"{args.to}: {len(side.cells)} cells, {side.launches} launches")
+    print(f"{args.to}: {len(side.cells)} cells, {_launches(side.launches)}")
     return 0
 
 
@@ -82,17 +82,22 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print(dump(side), end="")
         return 0
-    print(f"{side.name}: {len(side.cells)} cells, {side.launches} launches, {side.origin['created']}")
+    print(f"{side.name}: {len(side.cells)} cells, {_launches(side.launches)}, {side.origin['created']}")
     spread = side.spread
     told = "none: collbench calibrate-gate learns it" if spread is None else f"{spread.sd:.4f}, {spread.sessions} runs"
     print(f"between_session_sd: {told}")
     for key, value in sorted(side.hard.items()):
         if value:
             print(f"{key}: {value}")
+    print("us: median of the launches' medians")
     for cell_id, cell in side.cells.items():
         middle = format_us(statistics.median(cell.medians_us)) if cell.medians_us else str(cell.status)
         print(f"{middle:>11}  {cell_id}")
     return 0
+
+
+def _launches(count: int) -> str:
+    return f"{count} launch{'es' if count != 1 else ''}"
 
 
 def _replace(path: Path, text: str) -> None:

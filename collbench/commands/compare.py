@@ -21,7 +21,7 @@ def add_parser(subparsers: "_SubParsersAction[Any]") -> None:
     parser.add_argument("current", metavar="RUN", help="run folder or file that is shown beside it")
     parser.add_argument(
         "--only", action="append", default=[], metavar="FIELD=VALUE,...",
-        help="cells with one of these values, such as algorithm=push,auto or bytes=1K,64K; may be given for several fields",
+        help="cells with one of these values, such as algorithm=push,auto or bytes=1K; may be given for several fields",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.set_defaults(run=run)
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from collbench.interop.chosen import chosen_ids, parse_only
     from collbench.results.records import SCHEMA
     from collbench.results.terminal import terminal_width, wrapped
+    from collbench.units import rounded
 
     only = parse_only(args.only)
     base, current = load_side(args.base), load_side(args.current)
@@ -55,7 +56,11 @@ def run(args: argparse.Namespace) -> int:
     both = [row["cell_id"] for row in rows if row["ratio"] is not None]
     differ += enqueued_differences(args.base, args.current, both)
     if args.json:
-        print(json.dumps({"schema": SCHEMA, "kind": "compare", "differences": differ, "rows": rows}, allow_nan=False))
+        print(
+            json.dumps(
+                {"schema": SCHEMA, "kind": "compare", "differences": differ, "rows": rounded(rows)}, allow_nan=False
+            )
+        )
         return 0
     width = terminal_width()
     for line in differ:

@@ -144,10 +144,11 @@ def _print(found: "list[tuple[Cell, Explanation]]", findings: "Sequence[Finding]
         import json
 
         from collbench.results.records import SCHEMA
+        from collbench.units import rounded
 
         rows = [{"cell_id": cell.cell_id, **one.record} for cell, one in found]
         data = {"schema": SCHEMA, "kind": "explain", "rows": rows, "regimes": [one.row() for one in findings]}
-        print(json.dumps(data, indent=1, allow_nan=False))
+        print(json.dumps(rounded(data), indent=1, allow_nan=False))
         return
     from collbench.contention.findings import told
     from collbench.results.terminal import terminal_width, wrapped

@@ -115,6 +115,7 @@ def _parse(args: argparse.Namespace) -> int:
     from collbench.interop.nccl_tests.printing import as_json, table
     from collbench.interop.nccl_tests.reading import read
     from collbench.results.terminal import terminal_width
+    from collbench.units import rounded
 
     if args.extra or args.launcher or args.dry_run:
         raise UsageError("--parse reads a file and starts nothing: leave out --launcher, --dry-run and what follows --")
@@ -125,7 +126,9 @@ def _parse(args: argparse.Namespace) -> int:
             _say(text)
     if args.out:
         _keep(args, found)
-    print(json.dumps(as_json(found), indent=1, allow_nan=False) if args.json else table(found, terminal_width()))
+    print(
+        json.dumps(rounded(as_json(found)), indent=1, allow_nan=False) if args.json else table(found, terminal_width())
+    )
     return 0
 
 

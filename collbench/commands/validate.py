@@ -68,11 +68,12 @@ def _print_json(outcome: "Outcome") -> None:
     import json
 
     from collbench.results.records import SCHEMA
+    from collbench.units import rounded
 
     rows = [score.row() for score in outcome.scores]
     ranking = {name: value if value == value else None for name, value in outcome.ranking.items()}  # noqa: PLR0124 - NaN
     data = {"schema": SCHEMA, "kind": "validate", "rows": rows, "ranking": ranking, "left_out": dict(outcome.left_out)}
-    print(json.dumps(data, indent=1, allow_nan=False))
+    print(json.dumps(rounded(data), indent=1, allow_nan=False))
 
 
 def _print(outcome: "Outcome", rows: int, *, by_size: bool) -> None:

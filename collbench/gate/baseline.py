@@ -18,6 +18,7 @@ from collbench.results.reading import RUN
 from collbench.results.records import SCHEMA, Status
 from collbench.results.schema import version_of
 from collbench.results.summary import clean
+from collbench.units import format_us, six_digits
 from collbench.wording import first_of
 
 __all__ = ["changes", "dump", "load_side", "read", "read_object", "refuse_invalid", "side_of_json"]
@@ -179,8 +180,8 @@ def dump(side: Side, spread: SessionSpread | None = None) -> str:
 
 
 def _spread_row(spread: SessionSpread) -> dict[str, Any]:
-    hours = {} if spread.hours is None else {"hours": _digits(spread.hours)}
-    return {"sd": _digits(spread.sd), "sessions": spread.sessions} | hours
+    hours = {} if spread.hours is None else {"hours": six_digits(spread.hours)}
+    return {"sd": six_digits(spread.sd), "sessions": spread.sessions} | hours
 
 
 def _public(facts: Mapping[str, str]) -> dict[str, str]:
@@ -189,14 +190,10 @@ def _public(facts: Mapping[str, str]) -> dict[str, str]:
 
 def _row(cell_id: str, cell: CellData) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "cell_id": cell_id, "iterations": list(cell.iterations), "median_us": [_digits(us) for us in cell.medians_us],
-        "status": str(cell.status),
+        "cell_id": cell_id, "iterations": list(cell.iterations), "status": str(cell.status),
+        "median_us": [six_digits(us) for us in cell.medians_us],
     }  # fmt: skip
     return row | ({"reason": cell.reason} if cell.reason else {})
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def changes(old: Side, new: Side) -> list[str]:
@@ -210,7 +207,7 @@ def changes(old: Side, new: Side) -> list[str]:
             found.append(f"~ {cell_id}: {before.status} -> {now.status}")
         elif before.medians_us and now.medians_us and before.medians_us != now.medians_us:
             a, b = _middle(before.medians_us), _middle(now.medians_us)
-            found.append(f"~ {cell_id}: {a:.3g} -> {b:.3g} us ({(b / a - 1) * 100:+.1f} %)")
+            found.append(f"~ {cell_id}: {format_us(a)} -> {format_us(b)} us ({(b / a - 1) * 100:+.1f} %)")
     keys = sorted({*old.hard, *new.hard})
     return found + [
         f"~ fingerprint {key}: {old.hard.get(key, '') or 'none'} -> {new.hard.get(key, '') or 'none'}"

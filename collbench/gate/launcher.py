@@ -154,11 +154,11 @@ def _cmd(text: str, work: Path) -> Launcher:
 def _git(revision: str, work: Path) -> Launcher:
     if _REVISION.fullmatch(revision) is None or revision.startswith("-"):
         raise UsageError(f"side git:{clean(revision)[:80]}: not the name of a revision")
-    commit = _ask_git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").strip()
+    commit = _ask_git(revision, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").strip()
     folder = work / f"git-{commit[:12]}"
     if not folder.exists():
         packed = work / f"git-{commit[:12]}.tar"
-        _ask_git("archive", "--format=tar", f"--output={packed}", commit)
+        _ask_git(revision, "archive", "--format=tar", f"--output={packed}", commit)
         with tarfile.open(packed) as archive:
             archive.extractall(folder, filter="data")
         packed.unlink()
@@ -175,7 +175,7 @@ def _refuse_working_tree(revision: str, source: Path) -> None:
     from importlib.machinery import PathFinder
     from importlib.util import find_spec
 
-    top, prefix = Path(_ask_git("rev-parse", "--show-toplevel").strip()).resolve(), Path(sys.prefix).resolve()
+    top, prefix = Path(_ask_git(revision, "rev-parse", "--show-toplevel").strip()).resolve(), Path(sys.prefix).resolve()
     for name in {point.module.partition(".")[0] for point in importlib.metadata.entry_points(group=_GROUP)}:
         if PathFinder.find_spec(name, [str(source)]) is not None:
             continue
@@ -188,7 +188,9 @@ def _refuse_working_tree(revision: str, source: Path) -> None:
             )
 
 
-def _ask_git(*words: str) -> str:
+def _ask_git(revision: str, *words: str) -> str:
+    """What git prints; errors name the side's revision."""
+
     def git(*arguments: str) -> str:
         done = subprocess.run(
             ["git", *arguments],  # noqa: S607 - the user's own git, wherever PATH has it
@@ -199,9 +201,9 @@ def _ask_git(*words: str) -> str:
     try:
         return git("-C", git("rev-parse", "--show-toplevel").strip(), *words)
     except FileNotFoundError:
-        raise UsageError("side git:...: git is not installed") from None
+        raise UsageError(f"side git:{revision}: git is not installed") from None
     except subprocess.TimeoutExpired:
-        raise InvalidError(f"git {words[0]} did not end within {_GIT_DEADLINE_S:.0f} s") from None
+        raise InvalidError(f"side git:{revision}: git {words[0]} did not end within {_GIT_DEADLINE_S:.0f} s") from None
     except subprocess.CalledProcessError as error:
         told = clean(error.stderr or "").removeprefix("fatal: ") or "no such revision in this repository"
-        raise UsageError(f"side git:...: git {words[0]}: {told[:160]}") from None
+        raise UsageError(f"side git:{revision}: git {words[0]}: {told[:160]}") from None

@@ -15,6 +15,7 @@ import numpy as np
 from collbench.errors import UsageError
 from collbench.results.records import DTYPE_BYTES, Collective, Run, Samples
 from collbench.results.summary import clean, fold, rows
+from collbench.units import rounded
 
 __all__ = ["FORMATS", "export"]
 
@@ -90,7 +91,7 @@ def _cell_of_csv(value: object) -> object:
     if value is None:
         return ""
     if isinstance(value, (int, float)):
-        return value
+        return rounded(value)
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     text = clean(text)
     return f"'{text}" if text.startswith(_FORMULA) and text != "-" else text
@@ -109,15 +110,19 @@ def _bmf(run: Run, table: Rows) -> str:
 
 
 def _gab(run: Run, table: Rows) -> str:
+    """`range` is that of the launches' medians, which one launch has not."""
     del run
-    return _json([
-        {
-            "name": clean(row["cell_id"]), "unit": "us", "value": row["p50_us"],
-            "range": f"{min(row['median_us']):.4g} .. {max(row['median_us']):.4g}",
-            "extra": f"p99 {row['p99_us']:.4g} us, {row['iterations']} iterations, {row['launches']} launches",
-        }
-        for row in _timed(table)
-    ])  # fmt: skip
+    return _json([_gab_row(row) for row in _timed(table)])
+
+
+def _gab_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    medians, launches = row["median_us"], row["launches"]
+    span = {"range": f"{min(medians):.4g} .. {max(medians):.4g}"} if len(medians) > 1 else {}
+    told = f"{launches} launch{'es' if launches != 1 else ''}"
+    return {
+        "name": clean(row["cell_id"]), "unit": "us", "value": row["p50_us"], **span,
+        "extra": f"p99 {row['p99_us']:.4g} us, {row['iterations']} iterations, {told}",
+    }  # fmt: skip
 
 
 def _openmetrics(run: Run, table: Rows) -> str:
@@ -244,7 +249,7 @@ def _timed(table: Rows) -> list[Mapping[str, Any]]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+    return json.dumps(rounded(value), indent=1, allow_nan=False) + "\n"
 
 
 FORMATS: Mapping[str, Callable[[Run, Rows], str]] = {

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from collbench.results.records import SCHEMA, Cell, Flag, Run, Samples, Status
+from collbench.units import rounded
 
 __all__ = [
     "LEAST_ITERATIONS",
@@ -150,4 +151,4 @@ def _judge(
 
 def as_json(table_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The object that `--json` prints, ready for `json.dumps`."""
-    return {"schema": SCHEMA, "kind": "sweep", "rows": [dict(row) for row in table_rows]}
+    return {"schema": SCHEMA, "kind": "sweep", "rows": [rounded(row) for row in table_rows]}

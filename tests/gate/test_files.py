@@ -14,7 +14,7 @@ from collbench.gate.baseline import changes, dump, load_side, read, refuse_inval
 from collbench.gate.calibration import calibrate
 from collbench.gate.comparison import compare
 from collbench.gate.judge import judge_stored
-from collbench.gate.sides import SessionSpread, Side, joined, side_of_run
+from collbench.gate.sides import CellData, SessionSpread, Side, joined, side_of_run
 from collbench.gate.verdicts import Rules, Verdict
 from collbench.results.records import Status
 from collbench.testing import synthetic_run
@@ -140,6 +140,12 @@ def test_an_update_says_what_changes(tmp_path: Path) -> None:
     assert sum(line.startswith("- ") for line in lines) == 2
     assert any("host_ring" in line and re.search(r"\(\+(49|5[01])\.\d %\)$", line) for line in lines)
     assert changes(old, old) == []
+
+
+def test_an_update_prints_times_as_the_list_does(tmp_path: Path) -> None:
+    """`show` prints 3.40, and so does what changes."""
+    old, new = (Side("s", {"a": CellData(Status.OK, "", (us,), (9,))}, 1, {"ranks": "8"}) for us in (3.4, 14.0))
+    assert changes(old, new) == ["~ a: 3.40 -> 14.0 us (+311.8 %)"]
 
 
 def good(tmp_path: Path) -> dict[str, Any]:

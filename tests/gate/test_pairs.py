@@ -162,7 +162,8 @@ def test_options_that_the_gate_gives_itself_are_refused(word: str, fake: Callabl
         ("venv:nowhere", "is not there"), ("env:NCCL_PROTO", "expected K=V"),
         ("env:FOO=1", "both sides would be the same"),
         ("env:NCCL_NVLS_ENABLE=1", "it cannot differ"), ("git:-x", "not the name of a revision"),
-        ("git:no-such-revision", "no such revision"), ("cmd: ", "is empty"), ("cmd:'", "No closing quotation"),
+        ("git:no-such", "side git:no-such: git rev-parse: no such revision"),
+        ("cmd: ", "is empty"), ("cmd:'", "No closing quotation"),
     ],
 )  # fmt: skip
 def test_a_side_that_is_none_is_refused(

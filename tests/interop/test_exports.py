@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -54,6 +55,22 @@ def test_github_action_benchmark_gets_a_list_of_values_with_units(texts: dict[st
 
     assert [sorted(one) for one in found] == [["extra", "name", "range", "unit", "value"]] * 2
     assert found[0]["unit"] == "us"
+
+
+def test_one_launch_has_no_range(tmp_path: Path) -> None:
+    made = synthetic_run(tmp_path / "run", costs={"a": (5.0, 0.1)}, sizes=(1024,), calls=(1,))
+    with RunFolder.open(made.path) as folder:
+        (one,) = json.loads(export(folder.run, folder.samples(), "gab"))
+    assert "range" not in one
+    assert one["extra"].endswith(" iterations, 1 launch")
+
+
+def test_numbers_for_scripts_have_six_digits(texts: dict[str, str]) -> None:
+    """Not what a sum of fractions leaves in the last of sixteen."""
+    for form in ("csv", "bmf", "gab", "pytest-benchmark"):
+        numbers = re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", texts[form])
+        assert numbers
+        assert [one for one in numbers if len(one.replace(".", "").strip("0")) > 6] == []
 
 
 def test_openmetrics_is_read_by_prometheus_own_parser(texts: dict[str, str]) -> None:

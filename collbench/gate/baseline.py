@@ -191,7 +191,7 @@ def _public(facts: Mapping[str, str]) -> dict[str, str]:
 def _row(cell_id: str, cell: CellData) -> dict[str, Any]:
     row: dict[str, Any] = {
         "cell_id": cell_id, "iterations": list(cell.iterations), "status": str(cell.status),
-        "median_us": [six_digits(us) for us in cell.medians_us],
+        "median_us": _written(cell),
     }  # fmt: skip
     return row | ({"reason": cell.reason} if cell.reason else {})
 
@@ -205,7 +205,7 @@ def changes(old: Side, new: Side) -> list[str]:
             found.append(f"{'+' if before is None else '-'} {cell_id}")
         elif before.status is not now.status:
             found.append(f"~ {cell_id}: {before.status} -> {now.status}")
-        elif before.medians_us and now.medians_us and before.medians_us != now.medians_us:
+        elif before.medians_us and now.medians_us and _written(before) != _written(now):
             a, b = _middle(before.medians_us), _middle(now.medians_us)
             found.append(f"~ {cell_id}: {format_us(a)} -> {format_us(b)} us ({(b / a - 1) * 100:+.1f} %)")
     keys = sorted({*old.hard, *new.hard})
@@ -214,6 +214,11 @@ def changes(old: Side, new: Side) -> list[str]:
         for key in keys
         if old.hard.get(key, "") != new.hard.get(key, "")
     ]
+
+
+def _written(cell: CellData) -> list[float]:
+    """Medians as a file holds them."""
+    return [six_digits(us) for us in cell.medians_us]
 
 
 def _middle(values: tuple[float, ...]) -> float:

@@ -68,11 +68,11 @@ _YES, _NO = "yes", "no"
 
 
 def _by_size(sizes: Mapping[str, tuple[str, str]]) -> str:
-    """`1x64, 2x32 (at 1024; other sizes too)`."""
+    """`1x64, 2x32 (at 1024 bytes; differs at 1 size more)`."""
     (size, (before, now)), *more = sizes.items()
     alike = all(both == (before, now) for _, both in more)
-    ending = f", others at {len(more)} more" if more and not alike else ""
-    where = "" if alike and more else f" (at {size}{ending})"
+    ending = f"; differs at {len(more)} size{'s' if len(more) > 1 else ''} more" if more and not alike else ""
+    where = "" if alike and more else f" (at {size} bytes{ending})"
     return f"{before}, {now}{where}"
 
 

@@ -145,6 +145,8 @@ def test_an_update_says_what_changes(tmp_path: Path) -> None:
 def test_an_update_prints_times_as_the_list_does(tmp_path: Path) -> None:
     """`show` prints 3.40, and so does what changes."""
     old, new = (Side("s", {"a": CellData(Status.OK, "", (us,), (9,))}, 1, {"ranks": "8"}) for us in (3.4, 14.0))
+    again = Side("s", {"a": CellData(Status.OK, "", (3.4000000001,), (9,))}, 1, {"ranks": "8"})
+    assert changes(old, again) == [], "a file has six digits"
     assert changes(old, new) == ["~ a: 3.40 -> 14.0 us (+311.8 %)"]
 
 

@@ -104,6 +104,8 @@ def _sentence(workload: Workload, advice: Advice, other: Step | None) -> str:
 def _note(workload: Workload, advice: Advice, steps: Sequence[Step]) -> str:
     parts = [f"Workload {workload.name}: {workload.summary}. Its time beside collectives is"]
     parts[0] += f" {_ms(workload.other_at(1))} ms ({(workload.sources or {}).get('step', '')})."
+    if advice.epilogue:
+        parts.append(f"That time holds {clean(advice.epilogue)} too, which the calls here hold already.")
     hows = dict.fromkeys(step.how for step in steps if step.how)
     parts += [f"Times {how} are taken as linear in the bytes." for how in hows]
     parts.append(

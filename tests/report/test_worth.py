@@ -78,6 +78,7 @@ def test_calls_with_an_epilogue_are_called_so(tmp_path: Path) -> None:
     found = worth(run, samples)["worth"]
     assert found
     assert found["sentence"].startswith("The 122 all-reduces with residual_rmsnorm fused behind of 14336 bytes")
+    assert "That time holds residual_rmsnorm too, which the calls here hold already." in found["note"]
     times = RunTimes(run, samples)
     advice = advise(load(find("moe-61-decode")), times)
     assert (times.epilogue, advice.fusion_us) == ("residual_rmsnorm", {})

@@ -47,7 +47,7 @@ _PUSH_HIDDEN, _PUSH_ROWS = 4096, 512
 """Rows that its push of two ranks takes: TP2_PLAIN_REMOTE_PUSH_HIDDEN_SIZE and ..._MAX_ROWS of pcie_oneshot."""
 
 _AT_ONCE = 4
-"""Ranks whose messages a thread of the pull has on their way at the same time."""
+"""Ranks whose copies a thread of the pull reads in one turn, as it is compiled for 2, 4, 6 and 8 ranks."""
 
 _FUSED_ROWS = 36
 """Most rows of its fused kernel: a block for each, all of them resident."""
@@ -160,8 +160,8 @@ def _fine(machine: Machine, call: Call) -> Support:
 def _pulled(call: Call, topology: Topology) -> Schedule:
     """A copy into the rank's own buffer, a flag to each peer behind a fence, and every peer's copy read; no end.
 
-    A thread reads up to four peers at once, so that six and eight ranks take two turns. Own reads that wait for one
-    another: the graph's epoch, where the buffer lies, the input, the flag's counter, where the peers' buffers lie.
+    A thread has four or five ranks' copies on their way at once, so that six and eight ranks take two turns. Own reads
+    that wait for one another: the epoch, where the buffer lies, the input, the flag's counter, where peers' are.
     """
     del topology
     found = one_stage(call, Move.PULL, protocol="barriers")

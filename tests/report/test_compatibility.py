@@ -30,8 +30,10 @@ def test_warnings_and_systems_of_the_runs_machine() -> None:
         "ACS redirects traffic between GPUs through the root port"
     ]
     verdicts = {row["algorithm"]: row["verdict"] for row in found["unmeasured"]}
-    assert verdicts["vllm_symm_mem"] == "would not run"
-    assert "would run" in verdicts.values()
+    assert (verdicts["vllm_symm_mem"], verdicts["vllm_flashinfer_pcie_ipc"]) == ("would not run", "unknown")
+    served = Described("sm_120", 8, "pcie", "ok", {"torch": "2.14", "vllm": "0.33.0", "flashinfer": "0.7.4"}).machine()
+    rows = compatibility(run_on(served.as_dict()), [])["unmeasured"]
+    assert {row["algorithm"]: row["verdict"] for row in rows}["vllm_flashinfer_pcie_ipc"] == "would run"
 
 
 def test_a_failure_gets_the_remedy_of_the_same_reason_only() -> None:

@@ -159,6 +159,8 @@ def _unknown(
     text += f"{_unmeasured(server, steps, times)}, so nothing is advised"
     if known:
         text += f" on {known[0].text}, which starts {_us(steps[chosen])}"
+    if times.source == "run":
+        text += f"; collbench sweep --algorithms {server.default} --sizes {size} measures it"
     return text + _about(server, steps)
 
 

@@ -135,7 +135,7 @@ def _paint_ecdf(cells: Sequence[_Cell], sizes: Sequence[int], titles: dict[str, 
         axes.set_ylim(0, 1.02)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"] if place == 0 else [""] * 5)
         axes.grid(axis="y", color=GRID, linewidth=0.8)
-        _few_ticks(axes)
+        log_axis(axes, "x")
 
 
 def _curve(axes: Any, cell: _Cell, name: str, titles: dict[str, list[str]]) -> None:  # noqa: ANN401 - same
@@ -149,24 +149,6 @@ def _curve(axes: Any, cell: _Cell, name: str, titles: dict[str, list[str]]) -> N
             markeredgewidth=0.9, linestyle="none", zorder=3, gid=name + word,
         )  # fmt: skip
         titles[name + word] = [f"{cell.one.name}, {cell.bytes} bytes: {word} {format_us(value)} us"]
-
-
-def _few_ticks(axes: Any) -> None:  # noqa: ANN401 - same
-    """Round numbers, at most four, on a logarithmic axis."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    low, high = axes.get_xlim()
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0))
-    found: list[float] = []
-    for factors in steps:
-        some = [factor * 10.0**decade for decade in decades for factor in factors]
-        inside = [tick for tick in some if low <= tick <= high]
-        if len(inside) <= 4 and len(inside) >= len(found):  # noqa: PLR2004 - room for four
-            found = inside
-    axes.xaxis.set_major_locator(FixedLocator(found))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _order(cells: Sequence[_Cell], size: int, styles: Styles) -> Drawn:

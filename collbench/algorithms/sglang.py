@@ -136,8 +136,8 @@ SYSTEMS = (
         (_OWN_GPUS, NEEDS_PCIE_RANKS, *_COMMON, needs_package("flashinfer", "pip install flashinfer-python"),
          read_in("sglang", _GUARDED, "sglang pull request 34528")),
         Support.yes(
-            f"off unless SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1; {WORKSPACE_SIZE}; flashinfer_pcie_workspace times what it "
-            "calls", "sglang pull request 34528",
+            "off unless SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1, and asked behind the custom all-reduce where that is on; "
+            f"{WORKSPACE_SIZE}; flashinfer_pcie_workspace times what it calls", "sglang pull request 34528",
         ), ring, family="sglang",
     ),
 )  # fmt: skip

@@ -70,7 +70,11 @@ ALGORITHMS = (
     library(
         "vllm_custom_all_reduce", "vLLM's one-stage and two-stage pulls, behind its gates", _REFERENCE,
         (_OWN_GPUS, _NVLINK, _RANKS, _size_gate, one_host, needs_p2p, _INSTALL),
-        Support.yes("chosen by vLLM unless --disable-custom-all-reduce is given", _GATE), pulled, family="vllm",
+        Support.yes(
+            "chosen by vLLM unless --disable-custom-all-reduce is given; FlashInfer's fusion stands before it where it "
+            "is installed, on sm_90 and sm_100 with 2, 4 or 8 ranks, unless VLLM_ALLREDUCE_USE_FLASHINFER=0",
+            f"{_GATE}; cuda_communicator.py",
+        ), pulled, family="vllm",
         way=_way(f"{_RUNNER}:Gated"),
     ),
     library(

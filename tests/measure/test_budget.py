@@ -75,6 +75,7 @@ def test_a_cell_that_does_not_end_takes_no_more_than_the_budget(tmp_path: Path) 
     }
 
 
+@pytest.mark.slow
 def test_a_slow_starter_does_not_cost_the_others_their_intervals(tmp_path: Path) -> None:
     """It takes three seconds to open in each launch: what its launches would take is what all of the others need."""
     words = ("--algorithms", "faulty_late,host_ring,host_tree", "-b", "64", "--calls", "1", "-n", "9", "--no-probe")

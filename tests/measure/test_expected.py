@@ -120,7 +120,8 @@ def test_the_line_says_that_nothing_was_measured() -> None:
     )
     many = foreseen(21.0 + 13.5, 1.0, 20.0, launches=20)
     assert outlook(many.work, 20, 34.5).startswith(
-        "expected, not measured: the budget of 34 s holds 20 launches of no algorithm, 5 (enough for an interval) of 1; "
+        "expected, not measured: the budget of 34 s holds 20 launches of no algorithm, "
+        "5 (enough for an interval) of 1; "
     )
     assert outlook(foreseen(0.9, 0.1, launches=1).work, 1, 0.9) == (
         "expected, not measured: the budget of 0.9 s holds 1 launch of the only algorithm"

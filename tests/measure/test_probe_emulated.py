@@ -192,6 +192,7 @@ def test_a_rank_that_stays_away_ends_by_the_kernels_own_deadline(
     assert told["flag"][0] == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_sweeps_probes_calibrate_a_shared_gpu(gpu: Emulated, tmp_path: Path) -> None:
     """The short plan behind a sweep, on the same workers, and parameters from it."""

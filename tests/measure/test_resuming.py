@@ -114,6 +114,7 @@ def test_a_run_that_another_process_writes_is_left_alone(run: Path) -> None:
     assert (run / "run.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_leaves_the_old_launches_and_says_what_is_missing(run: Path) -> None:
     before = (run / "samples.jsonl").read_bytes()
     process = start("--resume", str(run), "--launches", "20")

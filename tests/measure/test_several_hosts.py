@@ -28,6 +28,7 @@ def torchrun(*words: str) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_gloo_spans_two_hosts_and_shared_memory_says_that_it_cannot(tmp_path: Path) -> None:
     run = tmp_path / "run"

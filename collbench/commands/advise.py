@@ -34,8 +34,10 @@ def add_parser(subparsers: "_SubParsersAction[argparse.ArgumentParser]") -> None
     add("--list", action="store_true", help="list the workloads that come with collbench")
     add("--compare", metavar="FILE", help="a topology to rewire to: what it would save (by the model on both)")
     add("--nproc", type=int, metavar="N", help="ranks on --topology; default one per GPU")
-    add("--only", action="append", default=[], metavar="FIELD=VALUE,...",
-        help="of a run: cells with one of these values, such as algorithm=push,auto; several are joined by and")  # fmt: skip
+    add(
+        "--only", action="append", default=[], metavar="FIELD=VALUE,...",
+        help="of a run: cells with one of these values, such as algorithm=push,auto; several are joined by and",
+    )  # fmt: skip
     add("--json", action="store_true", help="print the advice as JSON")
     parser.set_defaults(run=run)
 

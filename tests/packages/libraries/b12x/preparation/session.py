@@ -15,7 +15,9 @@ class PreparationSession:
         def __init__(self, *, device: Any = None, tune: bool = True) -> None: ...
     else:
 
-        def __init__(self, *, device: Any = None, autotune: bool = True, compile_workers: int | None = None) -> None:
+        def __init__(  # type: ignore[misc]
+            self, *, device: Any = None, autotune: bool = True, compile_workers: int | None = None
+        ) -> None:
             self.state, self.plans, self.thread = "OPEN", list[Any](), threading.get_ident()
             OPEN["sessions"] += 1
 

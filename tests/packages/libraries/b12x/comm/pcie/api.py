@@ -13,4 +13,4 @@ __all__ = ["AllReduce", "PCIeTwoShotBF16", "is_supported", "plan", "query_from_r
 
 def is_supported(device: Any = None) -> bool:
     assert device is not None
-    return libraries_fake.FAULT != "closed"
+    return bool(libraries_fake.FAULT != "closed")

@@ -11,6 +11,14 @@ from b12x.preparation.types import OPEN, require_prepared
 
 
 class PCIeTwoShotBF16:
+    group: Any
+    device: Any
+    captures: int
+    rank: int
+    world_size: int
+    max_rows: int
+    row_elems: int
+
     @classmethod
     def from_exchange_group(
         cls, *, exchange_group: Any, device: Any, max_rows: int, row_elems: int
@@ -26,7 +34,8 @@ class PCIeTwoShotBF16:
         return self
 
     def accepts(self, inp: Any) -> bool:
-        return inp.numel() % (self.row_elems * 4) == 0 and inp.numel() // self.row_elems <= self.max_rows
+        count: int = inp.numel()
+        return count % (self.row_elems * 4) == 0 and count // self.row_elems <= self.max_rows
 
     def all_reduce(self, inp: Any, out: Any = None, *, plan: Any, threads: int = 512, block_limit: int = 64) -> Any:
         require_prepared(plan, self)

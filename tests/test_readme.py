@@ -68,3 +68,21 @@ def test_links_lead_somewhere(root: Path) -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert missing == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings of a page."""
+    heads = re.findall(r"^#{1,6} (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_anchors_are_headings(root: Path) -> None:
+    """Every `page.md#heading` of ours is one: a heading that is worded anew takes its links along."""
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), root / "reports" / "README.md"]
+    missing = [
+        f"{page.relative_to(root)}: {target}#{anchor}"
+        for page in pages
+        for target, anchor in re.findall(r"\]\(([^)#\s]*\.md|)#([\w-]+)\)", page.read_text(encoding="utf-8"))
+        if anchor not in _anchors((page.parent / target).resolve() if target else page)
+    ]
+    assert missing == []

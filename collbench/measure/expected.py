@@ -1,5 +1,6 @@
 """What a budget is expected to hold: the sweep's own turns, played with the seconds that are expected of launches."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -90,5 +91,7 @@ def _several(turn: Turn, one: Work, left_s: float) -> list[tuple[Key, int]]:
     if len(turn.planned) > 1:
         return list(turn.planned)
     stage = [n for n in one.launches if n < LEAST_LAUNCHES or turn.launch >= LEAST_LAUNCHES]
-    fitting = int((left_s - MARGIN * one.seconds) / one.seconds) + 1 if one.seconds > 0 else len(stage)
+    if math.isinf(left_s) or one.seconds <= 0:
+        return [(turn.key, n) for n in stage]
+    fitting = int((left_s - MARGIN * one.seconds) / one.seconds) + 1
     return [(turn.key, n) for n in stage[: max(1, fitting)]]

@@ -46,6 +46,15 @@ def test_without_a_budget_everything_is_held() -> None:
     assert found.seconds == pytest.approx(5 * 6.0 + 4.0)
 
 
+@pytest.mark.parametrize("launches", [1, 2, 5, 7])
+def test_without_a_budget_one_algorithm_alone_is_held(launches: int) -> None:
+    found = foreseen(None, 1.0, launches=launches)
+    assert (found.complete, found.seconds) == (1, pytest.approx(launches))
+    plan = plan_of(1.0)
+    begun = Agenda(plan, launches, [synthetic_samples(plan.cells[0], 10.0)])
+    assert expect(begun, plan, None).seconds == pytest.approx(launches - 1)
+
+
 def test_within_one_the_cheapest_have_their_launches() -> None:
     # first launches 24 s; of what is left, four of the first take 4 s, with the second's 12 s, with the third's 92 s
     assert complete(foreseen(24.0 + 4.5, 1.0, 2.0, 20.0)) == [NAMES[0]]

@@ -21,7 +21,7 @@ def parse_only(texts: Sequence[str]) -> dict[str, frozenset[str]]:
     """Values by field of `FIELD=VALUE,VALUE...`, each given once; sizes as `parse_bytes` reads them.
 
     Raises:
-        UsageError: no field, an unknown one, one given twice, or a size that is none.
+        UsageError: no field, an unknown one, one given twice or among the values of another, or a size that is none.
     """
     found: dict[str, frozenset[str]] = {}
     for text in texts:
@@ -31,6 +31,11 @@ def parse_only(texts: Sequence[str]) -> dict[str, frozenset[str]]:
         if name in found:
             raise UsageError(f"--only {name}=... stands there twice: give its values behind one, parted by commas")
         parts = values.split(",")
+        if inner := next((part for part in parts if part.partition("=")[0] in FIELDS and "=" in part), ""):
+            raise UsageError(
+                f"--only {name}=...: {clean(inner)[:80]} is a field, and no value of {name}: "
+                "give each field once, with an --only of its own, and its values behind it, parted by commas"
+            )
         found[name] = frozenset(map(_size, parts) if name == "bytes" else parts)
     return found
 

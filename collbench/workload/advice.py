@@ -125,7 +125,7 @@ def advise(
     missing: list[Missing] = []
     steps = [step for batch in workload.batches for step in _steps(workload, times, batch, missing)]
     if not steps:
-        raise InvalidError(f"nothing to advise on {workload.name}: {_why_nothing(workload, missing)}")
+        raise InvalidError(f"nothing to advise on {workload.name}: {_why_nothing(workload, missing, times.epilogue)}")
     choices = _choices(workload, steps, times, topology)
     fastest: dict[int, str] = {}
     for step in steps:
@@ -142,10 +142,11 @@ def advise(
     )  # fmt: skip
 
 
-def _why_nothing(workload: Workload, missing: Iterable[Missing]) -> str:
+def _why_nothing(workload: Workload, missing: Iterable[Missing], epilogue: str) -> str:
     why = next(iter(grouped(missing)), "no algorithm")
+    fused = f" --epilogue {epilogue}" if epilogue else ""
     sizes = ",".join(map(str, _sizes(workload)))
-    return f"{why}: measure them with collbench sweep --sizes {sizes}" if why.startswith("no time at") else why
+    return f"{why}: measure them with collbench sweep{fused} --sizes {sizes}" if why.startswith("no time at") else why
 
 
 def _sizes(workload: Workload) -> tuple[int, ...]:

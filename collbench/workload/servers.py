@@ -160,7 +160,8 @@ def _unknown(
     if known:
         text += f" on {known[0].text}, which starts {_us(steps[chosen])}"
     if times.source == "run":
-        text += f"; collbench sweep --algorithms {server.default} --sizes {size} measures it"
+        fused = f" --epilogue {times.epilogue}" if times.epilogue else ""
+        text += f"; collbench sweep --algorithms {server.default}{fused} --sizes {size} measures it"
     return text + _about(server, steps)
 
 

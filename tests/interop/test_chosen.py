@@ -32,6 +32,15 @@ def test_a_field_stands_once() -> None:
         parse_only(["mode=graph", "mode=eager"])
 
 
+@pytest.mark.parametrize(("text", "inner"), [("mode=eager,mode=graph", "mode=graph"), ("bytes=1K,calls=1", "calls=1")])
+def test_a_second_field_behind_a_comma_is_refused(text: str, inner: str) -> None:
+    """As a value of the first it would match nothing, in silence; a variant may hold `=` behind other names."""
+    with pytest.raises(UsageError, match=f"{inner} is a field.* --only of its own") as caught:
+        parse_only([text])
+    assert "\n" not in str(caught.value)
+    assert parse_only(["variant=grid=8,grid=16"]) == {"variant": {"grid=8", "grid=16"}}
+
+
 def test_cells_and_samples_are_taken_together(tmp_path: Path) -> None:
     with RunFolder.open(synthetic_run(tmp_path / "run", launches=2, iterations=5).path) as folder:
         run, samples = folder.run, folder.samples()

@@ -289,6 +289,19 @@ def test_of_fused_calls_servers_run_flashinfers_fusion() -> None:
     assert (advice.servable, bool(advice.settings)) == ("nccl_ring_ll", True)
 
 
+def test_a_sweep_of_fused_calls_is_told_with_their_epilogue() -> None:
+    """Without it the sweep times plain calls, which answer nothing here."""
+    times = Known({"push": (4.0, 0.5)}, fabric=Fabric.NVLINK)
+    times.arch, times.epilogue = 90, "residual_rmsnorm"
+    told = {choice.where: choice.text for choice in advise(DECODE, times).choices}
+    command = "sweep --algorithms flashinfer_trtllm_fusion_pdl --epilogue residual_rmsnorm --sizes 10240 measures it"
+    assert set(told) == {"vLLM", "SGLang"}
+    assert all(command in text for text in told.values())
+    large = replace(DECODE, calls=(Calls(ALL_REDUCE, 100, 2 << 20),))
+    with pytest.raises(InvalidError, match=r"collbench sweep --epilogue residual_rmsnorm --sizes 2097152,8388608$"):
+        advise(large, times)
+
+
 def test_times_of_a_run_come_from_its_cells(tmp_path: Path) -> None:
     """Graph before eager, the longest chain, the truth behind the samples, intervals from 5 launches."""
     made = synthetic_run(

@@ -125,9 +125,12 @@ def _drawn(args: argparse.Namespace) -> "Topology | None":
     from collbench.topology import catalog
 
     path = Path(args.arch)
-    if args.arch.removesuffix(".toml") not in catalog.names() and not (path.suffix and path.is_file()):
-        return None
-    if args.gpus or args.fabric:
+    if args.arch.removesuffix(".toml") not in catalog.names():
+        if path.suffix not in {".toml", ".json"} and not path.exists():
+            return None
+        if not path.is_file():
+            raise UsageError(f"--for {path}: {'a folder' if path.is_dir() else 'no such file'}")
+    if args.gpus is not None or args.fabric:
         raise UsageError(f"--gpus and --fabric: {args.arch} says them")
     path = catalog.find(args.arch)
     return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)

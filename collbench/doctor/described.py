@@ -80,7 +80,10 @@ class Described:
         archs = [one.get("arch") or arch_of(one.get("model", "")) for one in gpus]
         known = [arch for arch in archs if _ARCH.fullmatch(arch)]
         if not known:
-            raise UsageError(f"--for {topology.name}: none of its GPUs is a model of NVIDIA's that is known here")
+            name = topology.name or "that machine"
+            raise UsageError(f"--for {name}: none of its GPUs is a model of NVIDIA's that is known here")
+        if len(kinds := sorted(set(known))) > 1:
+            raise UsageError(f"--for {topology.name}: its GPUs differ ({', '.join(kinds)}): ask for one of them")
         fast = fabric_of(topology, ranks=len(gpus)) is Fabric.NVLINK
         reach = p2p or ("ok" if has_peer_access(topology) else "off")
         return cls(known[0], len(gpus), "nvlink" if fast else "pcie", reach, software or {}, topology)

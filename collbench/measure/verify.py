@@ -117,7 +117,8 @@ class Check:
         excess = self._kind.excess(got, part.want, part.bound)
         if excess <= 1:
             return ""
-        return self._describe(got, part) if math.isinf(excess) else self._beyond(got, part)
+        finite = math.isfinite(excess) or bool(np.isfinite(self._kind.fetch(got)).all())
+        return self._beyond(got, part) if finite else self._describe(got, part)
 
     def _beyond(self, got: Any, part: Expected) -> str:  # noqa: ANN401 - numpy or torch
         have, want, bound = (self._kind.fetch(one) for one in (got, part.want, part.bound))

@@ -20,6 +20,8 @@ from collbench.results.records import Cell, Flag, Mode, Status
 
 __all__ = ["Bench", "failure_of", "run_worker"]
 
+_SITE = "site-packages"
+
 
 class Bench(Protocol):
     """What a worker does between `open` and `close` of its group."""
@@ -197,26 +199,35 @@ def failure_of(error: Exception) -> dict[str, Any]:
 def _failure_kind(error: Exception) -> Status:
     if isinstance(error, NotImplementedError):
         return Status.UNSUPPORTED
-    text = f"{type(error).__name__} {error}".lower()
+    text = f"{type(error).__name__} {_text(error)}".lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "outofmemory" in text:
         return Status.OUT_OF_MEMORY
     return Status.HUNG if isinstance(error, TimeoutError) else Status.CRASHED
 
 
 def _one_line(error: Exception) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    first = next((line.strip() for line in _text(error).splitlines() if line.strip()), "")
     told = isinstance(error, (NotImplementedError, TimeoutError)) and first
     return first[:400] if told else f"{type(error).__name__}: {first}"[:360] + _place(error)
 
 
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception of somebody else's may do anything
+        return ""
+
+
 def _place(error: Exception) -> str:
     """Where it was raised, as ` (file.py:12)`: the innermost line of an algorithm, which its author can look at."""
-    ours, pythons = str(Path(__file__).parent), str(Path(os.__file__).parent)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
-    own = [
-        f for f in frames if "site-packages" not in f.filename and not f.filename.startswith((pythons, "<"))
-    ] or frames
-    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    package, skipped = str(Path(__file__).parents[1]), (str(Path(__file__).parent), "<")
+    pythons = str(Path(os.__file__).parent)
+    # walked, not extracted: that would read the source, and a name need not be a file that ends
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    lines = [one for one in lines if not one[0].startswith(skipped)]
+    own = [one for one in lines if one[0].startswith(package) or not (one[0].startswith(pythons) or _SITE in one[0])]
+    last = (own or lines)[-1:]
+    return "".join(f" ({Path(name).name[-60:]}:{line})" for name, line in last)
 
 
 def _redirect_output(path: str) -> None:

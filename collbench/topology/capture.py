@@ -91,17 +91,36 @@ def read_captures(paths: Sequence[Path]) -> Topology:
     """Topology of several captures of one machine: `nvidia-smi topo -m`, and `-p2p` of any capability.
 
     Raises:
-        TopologyError: as `read_capture`, or one of them is of another kind: those stand for a machine each.
+        TopologyError: as `read_capture`, or they cannot be of one machine: another kind, two of one kind, other GPUs.
     """
-    texts = [_text_of(path) for path in paths]
-    for path, text in zip(paths, texts, strict=True):
-        try:
-            kind = parse_capture(text).kind
-        except TopologyError as error:
-            raise TopologyError(f"{path}: {error}") from None
-        if kind not in {CaptureKind.TOPO_M, CaptureKind.TOPO_P2P}:
-            raise TopologyError(f"{path}: {kind} stands alone: only nvidia-smi topo -m and topo -p2p go together")
-    return parse_capture("\n\n".join(texts)).topology
+    found = [(path, _named(path)) for path in paths]
+    whole = [(path, one.topology) for path, one in found if one.kind is CaptureKind.TOPO_M]
+    if len(whole) > 1:
+        raise TopologyError(f"{whole[1][0]}: a second nvidia-smi topo -m: give one machine at a time")
+    topology, said = whole[0][1] if whole else Topology((), ()), dict[str, Path]()
+    for path, one in found:
+        matrices = one.record if isinstance(one.record, tuple) else ()
+        for matrix in matrices:
+            if (first := said.setdefault(matrix.attribute, path)) is not path:
+                what = matrix.capability or "an unnamed capability (give the line of the call too)"
+                raise TopologyError(f"{path}: {what} again, after {first}")
+            if topology.gpus and set(matrix.gpus) != set(topology.gpus):
+                raise TopologyError(f"{path}: {len(matrix.gpus)} GPUs, where there are {len(topology.gpus)} before it")
+        if one.kind is CaptureKind.TOPO_P2P:
+            topology = smi.with_p2p(topology, matrices)
+    return topology
+
+
+def _named(path: Path) -> Capture:
+    """A capture that goes together with others; what is wrong is said with its path."""
+    try:
+        found = parse_capture(_text_of(path))
+    except TopologyError as error:
+        text = str(error)
+        raise TopologyError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+    if found.kind not in {CaptureKind.TOPO_M, CaptureKind.TOPO_P2P}:
+        raise TopologyError(f"{path}: {found.kind} stands alone: only nvidia-smi topo -m and topo -p2p go together")
+    return found
 
 
 def _text_of(path: Path) -> str:

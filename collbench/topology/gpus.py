@@ -29,7 +29,7 @@ def has_peer_access(topology: Topology) -> bool:
     if any(attributes.get("peer_access") == "none" for attributes in known):
         return False
     rows = [attributes[key] for attributes in known for key in _P2P_ROWS if attributes.get(key)]
-    states = {pair.split()[-1] for row in rows for pair in row.split(", ")}
+    states = {words[-1] for row in rows for pair in row.split(", ") if (words := pair.split())}
     return not states or not states <= _REFUSED
 
 

@@ -129,7 +129,7 @@ def _p2p(topology: Topology) -> Iterator[str]:
                 other, _, state = cell.partition(" ")
                 pairs.setdefault(state, []).append(f"{gpu}-{other}")
         name = key.removeprefix("p2p").removeprefix("_") or "state"
-        if len(pairs) == 1:
+        if [len(some) for some in pairs.values()] == [len(facts) * (len(facts) - 1)]:
             yield f"{name}: {next(iter(pairs))} between all"
         else:
             yield from (f"{name}: {state} {first_few(some, _MANY)}" for state, some in pairs.items())

@@ -76,11 +76,28 @@ def test_a_machine_file_is_asked_as_its_words_are(collbench: Shell) -> None:
         (("--for", "two-flat-gen5-switches", "--gpus", "4"), "--gpus and --fabric: two-flat-gen5-switches says them"),
         (("--for", "cpu-host"), "--for cpu-host: none of its GPUs is a model of NVIDIA's that is known here"),
         (("--for", "sm_90", "--torch", "foo"), "--torch 'foo': expected a version, such as 2.14"),
+        (("--for", "two-flat-gen5-switches", "--gpus", "0"), "--gpus and --fabric: two-flat-gen5-switches says them"),
+        (("--for", "nope.toml"), "--for nope.toml: no such file"),
     ],
 )
 def test_a_machine_that_cannot_be_asked_about(words: tuple[str, ...], told: str, collbench: Shell) -> None:
     done = collbench("doctor", *words)
     assert (done.returncode, done.stderr) == (2, f"collbench: {told}\n")
+
+
+def test_a_machine_of_two_kinds_of_gpu_is_not_judged_by_the_first(collbench: Shell, tmp_path: Path) -> None:
+    """Nor does a strange note on peer access end it."""
+    drawn = json.loads(collbench("topo", "--from", "two-h200-nvlink", "--json").stdout)
+    first, second = (node for node in drawn["nodes"] if node["kind"] == "gpu")
+    first["p2p"] = "garbage, , gpu1"
+    file = tmp_path / "two.json"
+    file.write_text(json.dumps(drawn))
+    assert "2 x sm_90" in collbench("doctor", "--for", str(file)).stdout
+    second["model"] = "NVIDIA RTX PRO 6000"
+    file.write_text(json.dumps(drawn))
+    done = collbench("doctor", "--for", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "its GPUs differ (sm_120, sm_90): ask for one of them" in done.stderr
 
 
 def test_algorithms_on_processors_are_one_line_beside_gpus(collbench: Shell) -> None:

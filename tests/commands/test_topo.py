@@ -156,6 +156,35 @@ def test_other_captures_stand_alone(run: Run, tmp_path: Path) -> None:
     assert "numactl -H stands alone: only nvidia-smi topo -m and topo -p2p go together" in err
 
 
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (MATRIX, "a second nvidia-smi topo -m: give one machine at a time"),
+        ("nvidia-smi topo -p2p r\n \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n", "2 GPUs, where there are 3 before it"),
+    ],
+)
+def test_captures_that_cannot_be_of_one_machine(second: str, told: str, run: Run, tmp_path: Path) -> None:
+    for name, text in (("a", MATRIX), ("b", second)):
+        (tmp_path / name).write_text(text)
+    rc, out, err = run("--from", str(tmp_path / "a"), "--from", str(tmp_path / "b"))
+    assert (rc, out) == (3, "")
+    assert told in err
+
+
+def test_a_capability_that_is_said_twice_is_refused(run: Run, tmp_path: Path) -> None:
+    """The later would hide what the earlier says of pairs without access."""
+    for name, text in (("a", STATES), ("b", STATES.replace("CNS", "OK"))):
+        (tmp_path / name).write_text(text)
+    rc, _, err = run("--from", str(tmp_path / "a"), "--from", str(tmp_path / "b"))
+    assert rc == 3
+    assert f"read again, after {tmp_path / 'a'}" in err
+    (tmp_path / "b").write_text(STATES.replace("-p2p r", "-p2p w").replace("CNS", "OK"))
+    rc, out, _ = run("--from", str(tmp_path / "a"), "--from", str(tmp_path / "b"))
+    assert rc == 0
+    assert "read: CNS gpu0-gpu2" in out
+    assert "write: OK between all" in out
+
+
 def test_an_nccl_file_is_read(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "topo.xml"
     path.write_text(run("--from", STORY, "--format", "nccl-xml")[1])

@@ -117,6 +117,8 @@ def test_an_error_of_a_few_roundings_too_many_is_found(library: str) -> None:
     ranks[1].outputs(0)["y"][17] += 1.0
     told = checks[1].judge().reason
     assert told.startswith("slot 0 of 3: 1 of 100 elements off by more than rounding explains, most at 17: ")
+    ranks[2].outputs(0)["y"][23] = 3e38
+    assert "off by more than rounding explains, most at 23: 3" in checks[2].judge().reason
 
 
 def test_other_bits_give_another_digest() -> None:

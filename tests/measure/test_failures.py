@@ -1,0 +1,56 @@
+"""What a worker says of an exception."""
+
+import json
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from collbench.measure.worker import failure_of
+
+
+class Mute(Exception):  # noqa: N818 - whoever raises it names it
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def compiled(text: str, name: str) -> Callable[[], None]:
+    made: dict[str, Callable[[], None]] = {}
+    exec(compile(text, name, "exec"), made)  # noqa: S102 - a file of that name
+    return made["f"]
+
+
+def raised(call: Callable[[], None]) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - any
+        call()
+    # without the frame of this function: in a worker all frames above the algorithm are collbench's
+    below = caught.tb.tb_next
+    return str(failure_of(caught.value.with_traceback(below))["reason"])
+
+
+def test_the_place_is_the_algorithms_also_where_a_library_raised() -> None:
+    """`json` is Python's own, numpy stands in site-packages: neither is where the author looks."""
+    text = "import json\ndef f():\n    json.loads('{')\n"
+    assert raised(compiled(text, "/home/me/mine.py")).endswith("(mine.py:3)")
+    text = "import numpy as np\ndef f():\n    np.zeros(3).reshape(2, 2)\n"
+    assert raised(compiled(text, "/home/me/mine.py")).endswith("(mine.py:3)")
+    installed = f"{sys.prefix}/lib/site-packages/mine.py"
+    assert raised(compiled("def f():\n    raise ValueError('x')\n", installed)) == "ValueError: x (mine.py:2)"
+
+
+def test_collbenchs_own_algorithms_are_named_wherever_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collbench.measure import worker
+
+    root = f"{sys.prefix}/lib/site-packages/collbench"
+    monkeypatch.setattr(worker, "__file__", f"{root}/measure/worker.py")
+    call = compiled("import json\ndef f():\n    json.loads('{')\n", f"{root}/algorithms/theirs.py")
+    assert raised(call).endswith("(theirs.py:3)")
+
+
+def test_strange_exceptions_are_one_line() -> None:
+    """Without words, without a traceback, from a name that is no file and has no end."""
+    assert failure_of(Mute())["reason"] == "Mute: "
+    assert failure_of(json.JSONDecodeError("x", "y", 0))["reason"].startswith("JSONDecodeError: x")
+    long = raised(compiled("def f():\n    raise ValueError('x' * 10_000)\n", f"/dev/{'z' * 5000}"))
+    assert len(long) < 450
+    assert raised(compiled("def f():\n    raise ValueError('x')\n", "/dev/zero")) == "ValueError: x (zero:2)"

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collbench.report.series import LEAST_LAUNCHES
+from collbench.report.series import LEAST_LAUNCHES, is_drawn
 from collbench.results.records import Fabric, Status
 from collbench.results.summary import clean
 from collbench.wording import first_few
 
-__all__ = ["cautions", "not_run"]
+__all__ = ["cautions", "not_run", "undrawn"]
 
 _MOST_NAMES = 3
 _SHARED = {
@@ -69,3 +69,13 @@ def not_run(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     many = f"{total} of {len(rows)} planned cells {'was' if total == 1 else 'were'} not run"
     text = f"{many}: {first_few(names, _MOST_NAMES)}. Whoever is called the fastest is so of what ran;"
     return [f"{text} sweep --resume RUN, with a longer --budget where there was one, measures the rest."]
+
+
+def undrawn(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many `ok` cells no figure and no ranking has; empty where all are drawn."""
+    ok = [row for row in rows if row["status"] == Status.OK]
+    count = sum(not is_drawn(row) for row in ok)
+    if not count:
+        return []
+    many = f"{count} of {len(ok)} measured cells {'stands' if count == 1 else 'stand'} in the table of every cell alone"
+    return [f"{many}: zero bytes or a time of zero has no place on a logarithmic axis."]

@@ -1,12 +1,12 @@
 """What the page shows of the samples: the answer, the fastest per size, and the figures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from collbench.report import answer, crossings
 from collbench.report.accuracy import accuracy
 from collbench.report.canvas import Table
-from collbench.report.cautions import cautions, not_run
+from collbench.report.cautions import cautions, not_run, undrawn
 from collbench.report.distributions import distributions
 from collbench.report.featured import numbered
 from collbench.report.gain import gains, no_gain, sentence, usual
@@ -46,13 +46,14 @@ def measured(
     found_leads = answer.leads(best) if best else []
     shown: dict[str, Any] = {
         "rows": rows, "panels": found,
-        "headline": answer.finding(best, times=False) if best else _nothing(run),
+        "headline": answer.finding(best, times=False) if best else _nothing(run, ok),
         "headline_of": best.title if best else "",
         "headline_whose": _whose(run),
         "headline_times": answer.finding(best) if best else "",
         "others": [(panel.title, answer.finding(panel)) for panel in found if panel is not best],
         "cautions": _foreign(run) + (answer.open_sizes(best) if best else [])
         + not_run(rows)
+        + undrawn(rows)
         + cautions(
             run.fabric, launches, noisy, len(ok), finished=bool(run.finished), crowding=crowding,
             short=sum(count < LEAST_LAUNCHES for count in made),
@@ -99,7 +100,9 @@ def _counts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
     return list(counts.items())
 
 
-def _nothing(run: Run) -> str:
+def _nothing(run: Run, ok: Collection[object]) -> str:
+    if ok:
+        return "No measured cell can be drawn: there is nothing to compare."
     return "No cell ended ok: there is nothing to compare." if run.cells else "Probes only: no collective was measured."
 
 

@@ -12,7 +12,8 @@ from collbench.results.records import Mode, Samples, Status
 from collbench.results.summary import clean, fold
 
 __all__ = [
-    "CROWDED_TIE", "EAGER_TIE", "LEAST_LAUNCHES", "TIE", "Panel", "Point", "Series", "Spread", "panels", "spreads",
+    "CROWDED_TIE", "EAGER_TIE", "LEAST_LAUNCHES", "TIE", "Panel", "Point", "Series", "Spread", "is_drawn", "panels",
+    "spreads",
 ]  # fmt: skip
 
 TIE = 1.05
@@ -132,16 +133,21 @@ def _spread(parts: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> Spread:
     return Spread(float(low), float(high), interval_of_medians(medians), medians)
 
 
+def is_drawn(row: Mapping[str, Any]) -> bool:
+    """Whether the row has a place on logarithmic axes: a time, and bytes, above zero."""
+    return bool(row["p50_us"] and row["bytes"])
+
+
 def panels(
     rows: Sequence[Mapping[str, Any]], spread: Mapping[str, Spread], tie: float = TIE, eager_tie: float = 0.0
 ) -> list[Panel]:
     """Panels of the `ok` rows, in the order of the plan; `isolated` and `chained` cells are never mixed.
 
-    Eager panels take `eager_tie` where it is larger than `tie`.
+    Eager panels take `eager_tie` where it is larger than `tie`. Rows that are not drawn (`is_drawn`) are in none.
     """
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["p50_us"] and row["cell_id"] in spread:
+        if is_drawn(row) and row["cell_id"] in spread:
             groups.setdefault(tuple(_field(row, name) for name in _PANEL_FIELDS), []).append(row)
     varying = [i for i in range(len(_PANEL_FIELDS)) if len({key[i] for key in groups}) > 1 and i not in _TITLE]
     numbers: dict[tuple[str, str], int] = {}

@@ -275,6 +275,20 @@ def test_a_run_in_which_nothing_ran_says_so(tmp_path: Path) -> None:
     assert _Reader(page).open == []
 
 
+@pytest.mark.parametrize(("sizes", "count"), [((0,), "2 of 2"), ((0, 1024), "2 of 4"), ((1024,), "")])
+def test_cells_of_no_bytes_stand_in_the_table_alone(sizes: tuple[int, ...], count: str, tmp_path: Path) -> None:
+    """A logarithmic axis has no place for them; the page says how many there are."""
+    costs = {"a": (5.0, 0.1), "b": (9.0, 0.1)}
+    made = synthetic_run(tmp_path / "run", costs=costs, sizes=sizes, calls=(1,), launches=5)
+    page = build(made.path)
+
+    alone = f"{count} measured cells stand in the table of every cell alone: zero bytes or a time of zero"
+    assert (alone in page) is bool(count)
+    assert ("No measured cell can be drawn: there is nothing to compare." in page) is (sizes == (0,))
+    assert ("<h1>a" in page) is (1024 in sizes)
+    assert "No cell ended ok" not in page
+
+
 def test_a_run_without_samples_is_refused(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", Run("r", "", (), "0", Fabric.HOST, 2, 1, ())).close()
     with pytest.raises(InvalidError, match="holds no samples: go on with"):

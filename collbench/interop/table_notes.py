@@ -84,10 +84,11 @@ def _on_launches(entries: Iterable[Entry], whose: str) -> list[str]:
         span = f"{many[0]} to {many[-1]}" if len(many) > 1 else "".join(map(str, many))
         brackets = f"; in brackets its 95 % interval, from the medians of {span} launches" if many else ""
         found.append(f"microseconds per call, {whose}{brackets}")
-    told = [f"{_mark(n)} no interval: {n} launch{'es' if n != 1 else ''}" for n in few]
+    told = [f"{_mark(n)} no interval: {n} launch{'es' if n != 1 else ''}" for n in few if n < LEAST_LAUNCHES]
     if told:
         found.append(f"{', '.join(told)}; an interval takes {LEAST_LAUNCHES}")
-    return found
+    zero = (n for n in few if n >= LEAST_LAUNCHES)
+    return found + [f"{_mark(n)} no interval: a median of {n} launches is zero, which has no logarithm" for n in zero]
 
 
 def _reason(row: Mapping[str, Any]) -> str:

@@ -90,6 +90,26 @@ def test_a_cell_with_fewer_launches_than_the_others_is_marked_alone(tmp_path: Pa
     assert "from the medians of 5 launches\n- ² no interval: 2 launches; an interval takes 5\n" in page
 
 
+@pytest.mark.parametrize("zeros", [1, 5])
+def test_times_of_zero_are_said_to_have_no_logarithm(tmp_path: Path, zeros: int) -> None:
+    """There are launches enough: these are not why; what lacks launches beside it is told apart."""
+    one = host_run(tmp_path / "run", launches=5, calls=(1,))
+    samples = [
+        replace(s, latency_us=((0.0,) * 20,) * 2) if "/gloo/" in s.cell_id and s.launch < zeros else s
+        for s in one.samples
+        if not ("/host_tree/" in s.cell_id and s.launch > 1)
+    ]
+    page = markdown([replace(one, samples=samples)])
+
+    lines = {line[0]: line[1:] for line in tables(page)[0][1:]}
+    assert all(cell.endswith("\u00a0⁵") for cell in lines["gloo"])
+    assert all(cell.endswith("\u00a0²") for cell in lines["host_tree"])
+    assert (
+        "- ² no interval: 2 launches; an interval takes 5\n"
+        "- ⁵ no interval: a median of 5 launches is zero, which has no logarithm\n"
+    ) in page
+
+
 def test_what_is_not_ok_has_its_status_and_one_line_per_reason(tmp_path: Path) -> None:
     """Rows that nothing was started of stand below the table only."""
     failing = {"gloo": (Status.HUNG, "no answer of /srv/joe/x"), "a": (Status.UNSUPPORTED, "b|c"),

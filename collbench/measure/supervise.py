@@ -64,6 +64,7 @@ class Supervisor:
         self._planned = self._ledger.left
         self._pace = {s.cell_id: _timed_s(s) for s in reversed(earlier) if s.latency_us}
         self._tried: set[Key] = {key_of(c) for c in plan.cells if c.cell_id in self._pace}
+        self._told = {s.cell_id: (s.launch, s.reason) for s in earlier if s.status is Status.NOT_RUN}
         self._budget = Budget(options.budget_s, reserved_s)
 
     @property
@@ -104,19 +105,30 @@ class Supervisor:
         self._measure(algorithm, turn.launch, max(share_s, _LATE * self._costs.of(turn.key)))
 
     def _give_up(self) -> None:
-        """Every launch that the budget does not hold gets a record that says so."""
+        """Every cell with launches that the budget does not hold gets a record that says so."""
         can_run = self._tried | set(self._plan.launch_s)
         work = [one for one in self._agenda.work() if one.key in can_run]
         short = Shortfall(work, self._options.launches, self._budget.seconds, self._launcher.servers_s)
         for algorithm in self._plan.algorithms:
-            key = key_of(algorithm)
-            reason = short.reason(key) or self._budget.used_up()
-            for launch in self._ledger.launches(key):
-                for cell in self._ledger.cells(key, launch):
-                    status, why = self._refusal(algorithm, cell, 0) or (Status.NOT_RUN, reason)
-                    self._keep(cell, Samples(cell.cell_id, launch, status, why, calls=cell.calls))
+            self._leave(algorithm, short.reason(key_of(algorithm)) or self._budget.used_up())
         if not self.sick and (summary := short.summary()):
             self._progress.say(summary)
+
+    def _leave(self, algorithm: Algorithm, reason: str) -> None:
+        """Close an algorithm's open launches. A record of one that was not run stands for those behind it."""
+        key = key_of(algorithm)
+        found: dict[str, tuple[Status, str]] = {}
+        for launch in self._ledger.launches(key):
+            for cell in self._ledger.cells(key, launch):
+                is_first = cell.cell_id not in found
+                if is_first:
+                    found[cell.cell_id] = self._refusal(algorithm, cell, 0) or (Status.NOT_RUN, reason)
+                status, why = found[cell.cell_id]
+                samples = Samples(cell.cell_id, launch, status, why, calls=cell.calls)
+                if is_first or status is not Status.NOT_RUN:
+                    self._keep(cell, samples)
+                else:
+                    self._close(cell, samples)
 
     def _measure(self, algorithm: Algorithm, launch: int, limit_s: float = math.inf) -> bool:
         """Measure an algorithm's open cells; False if some are left behind `limit_s` seconds."""
@@ -147,7 +159,15 @@ class Supervisor:
         return self._ledger.count(key, launch) == 0
 
     def _keep(self, cell: Cell, samples: Samples) -> None:
-        self._folder.append(samples)
+        """Write what became of a cell in a launch; not again what an earlier call wrote last of one not run."""
+        told = (samples.launch, samples.reason)
+        if samples.status is not Status.NOT_RUN or self._told.get(cell.cell_id) != told:
+            self._folder.append(samples)
+        if samples.status is Status.NOT_RUN:
+            self._told[cell.cell_id] = told
+        self._close(cell, samples)
+
+    def _close(self, cell: Cell, samples: Samples) -> None:
         self._ledger.close(cell, samples.launch)
         self._planned -= 1
         self._progress.cell(cell, samples)

@@ -81,6 +81,7 @@ def _row(
 ) -> dict[str, Any]:
     status, reason = _status(run, launches)
     launches = [one for one in launches if one.status is not Status.NOT_RUN] or list(launches)
+    made = max(run.launches, len(launches)) if status is Status.NOT_RUN and launches else len(launches)
     folds = [fold(one) for one in launches] if status is Status.OK else []
     pooled = np.concatenate(folds) if folds else np.empty(0)
     p50, p99, least = (float(q) for q in np.quantile(pooled, (0.5, 0.99, 0.0))) if pooled.size else (None, None, None)
@@ -89,7 +90,7 @@ def _row(
         flags |= _judge(folds, p50, p99, floor_us)
     return cell.row() | {
         "status": str(status), "reason": reason, "flags": sorted(str(flag) for flag in flags), "p50_us": p50,
-        "p99_us": p99, "min_us": least, "iterations": int(pooled.size), "launches": len(launches),
+        "p99_us": p99, "min_us": least, "iterations": int(pooled.size), "launches": made,
         "floor_us": floor_us, "predicted_us": predicted_us,
     }  # fmt: skip
 
@@ -119,16 +120,30 @@ def _unrecorded(run: Run) -> str:
 
 
 def _fewer(run: Run, launches: Sequence[Samples]) -> str:
-    """Why a cell lacks launches: what the last of them says, or that there is no record of some."""
+    """Why a cell lacks launches: what the last record of one not run says, or that there is no record of some.
+
+    In a run that has ended, a record of a launch that was not run stands for those without one behind it.
+    """
     cut = [one for one in launches if one.status is Status.NOT_RUN]
     planned = max(run.launches, len(launches))
-    if missing := planned - len(launches):
-        lost = missing if run.finished else missing + len(cut)
+    missing = planned - len(launches)
+    if lost := _lost(run, launches, cut, missing):
         return f"{_unrecorded(run)} {lost} of {planned} launches"
     last = cut[-1]
     why = clean(last.reason) or "no reason was recorded"
     alike = all(one.reason == last.reason for one in cut)
-    return f"{len(cut)} of {planned} launches were not run: {why if alike else f'launch {last.launch}: {why}'}"
+    told = why if alike else f"launch {last.launch}: {why}"
+    return f"{len(cut) + missing} of {planned} launches were not run: {told}"
+
+
+def _lost(run: Run, launches: Sequence[Samples], cut: Sequence[Samples], missing: int) -> int:
+    """How many of the `missing` launches, which have no record, no record of one that was not run stands for."""
+    if not missing or not cut:
+        return missing
+    if not run.finished:
+        return missing + len(cut)
+    recorded = {one.launch for one in launches}
+    return min(missing, sum(launch not in recorded for launch in range(min(one.launch for one in cut))))
 
 
 def is_noisy(folds: Sequence[np.ndarray[Any, np.dtype[np.float64]]], p50: float, p99: float) -> bool:

@@ -15,7 +15,7 @@ from collbench.errors import InvalidError
 from collbench.gate.sides import side_of_run
 from collbench.interop.markdown import Source, markdown
 from collbench.report.page import build
-from collbench.results.records import Resumed
+from collbench.results.records import Resumed, Status
 from collbench.results.store import RunFolder
 from collbench.results.summary import rows
 from collbench.testing import synthetic_run
@@ -200,3 +200,23 @@ def test_launches_of_other_software_are_not_added(run: Path, changed: dict[str, 
     assert f"--resume: {told}" in done.stderr
     assert "start a new run" in done.stderr
     assert record(run)["launches"] == 1
+
+
+def test_launches_that_no_budget_holds_are_one_line_of_each_cell(run: Path) -> None:
+    """However many they are, and however often the run is resumed."""
+    words = ("--resume", str(run), "--launches", "20000", "--budget", "1s", "--json")
+    done = sweep(*words)
+    assert done.returncode == 0, done.stderr
+    for row in json.loads(done.stdout)["rows"]:
+        assert row["reason"].startswith(f"{20_000 - row['launches']} of 20000 launches were not run: the budget of 1 s")
+    given_up = [one for one in RunFolder.open(run).samples() if one.status is Status.NOT_RUN]
+    assert 4 <= len(given_up) <= 8
+    before = (run / "samples.jsonl").read_bytes().count(b"not_run")
+    measured = len(RunFolder.open(run).samples()) - len(given_up)
+    for budget in ("1ms", "1ms", "2ms"):
+        done = sweep(*words[:4], "--budget", budget)
+        assert done.returncode == 0, done.stderr
+    folder = RunFolder.open(run)
+    assert (run / "samples.jsonl").read_bytes().count(b"not_run") <= before + 2 * 4
+    assert sum(one.status is Status.OK for one in folder.samples()) == measured
+    assert {"the budget of 0.002 s" in row["reason"] for row in rows(folder.run, folder.samples())} == {True}

@@ -1,6 +1,7 @@
 """Rows and tables: the group's time, honest statuses, and text that is safe to show."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,24 @@ def test_launches_are_pooled() -> None:
     (row,) = rows(RUN, [_ok((1.0,), (2.0,)), _ok((4.0, 3.0), (4.0, 3.0), launch=1)])
 
     assert (row["p50_us"], row["min_us"], row["iterations"], row["launches"]) == (3.0, 2.0, 3, 2)
+
+
+def test_a_record_of_a_launch_that_was_not_run_stands_for_those_behind_it() -> None:
+    """Unless the run was stopped, or a launch before it has no record either."""
+    ended = replace(RUN, launches=20_000, finished="2026-01-02")
+    cut = Samples(CELL.cell_id, 2, Status.NOT_RUN, "the budget of 1 s was used up")
+    made = [_ok((1.0,), (2.0,), launch=launch) for launch in (0, 1)]
+    (row,) = rows(ended, [*made, cut])
+    assert (row["status"], row["launches"]) == ("ok", 2)
+    assert row["reason"] == "19998 of 20000 launches were not run: the budget of 1 s was used up"
+    (row,) = rows(ended, [made[0], cut])
+    assert row["reason"] == "the sweep ended without a record of 1 of 20000 launches"
+    (row,) = rows(ended, made)
+    assert row["reason"] == "the sweep ended without a record of 19998 of 20000 launches"
+    (row,) = rows(replace(ended, finished=""), [*made, cut])
+    assert row["reason"] == "the sweep was stopped before 19998 of 20000 launches"
+    (row,) = rows(ended, [cut])
+    assert (row["status"], row["launches"], row["reason"]) == ("not_run", 20_000, "the budget of 1 s was used up")
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s not in {Status.OK, Status.NOT_RUN}])

@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
 def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
     from collbench.measure.team import Place, follow
 
-    earlier = _earlier_run(args.resume)
-    options = options_of(args, {**earlier.settings, "launches": earlier.launches} if earlier else None)
+    earlier, measured = _earlier_run(args.resume, args.launches)
+    options = options_of(args, {**earlier.settings, "launches": earlier.launches} if earlier else None, measured)
     place = Place.from_torchrun(os.environ) if under_torchrun else None
     if place is not None and place.node > 0:
         import tempfile
@@ -92,16 +92,18 @@ def _sweep(args: argparse.Namespace, *, under_torchrun: bool) -> int:
         raise UsageError(f"{told}: a run holds at most {_MOST_RECORDS:,} of them; fewer --launches or cells")
     if args.dry_run:
         return _foresee(args, options, machine, plan)
-    return _measure(args, options, machine, plan, place)
+    return _measure(args, options, machine, plan, place, earlier.launches if earlier else None)
 
 
-def _earlier_run(path: str | None) -> "Run | None":
+def _earlier_run(path: str | None, launches: int | None) -> "tuple[Run | None, int]":
+    """The run to go on with, and how many of its launches have to stay where fewer than it has are asked for."""
     from collbench.results.store import RunFolder
 
     if path is None:
-        return None
+        return None, 1
     with RunFolder.open(Path(path)) as folder:
-        return folder.run
+        fewer = launches is not None and launches < folder.run.launches
+        return folder.run, folder.measured_launches if fewer else folder.run.launches
 
 
 def _check_same(earlier: "Run", machine: "Machine", plan: "Plan") -> None:
@@ -206,7 +208,10 @@ def _foresee(args: argparse.Namespace, options: "Options", machine: "Machine", p
     return print_plan(plan, machine, options, agenda, expected, as_json=args.json)
 
 
-def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan", place: "Place") -> int:
+def _measure(
+    args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan", place: "Place", known: int | None
+) -> int:
+    """Measure the plan; `known` are the launches of the run that is gone on with."""
     from collbench.measure.probe_sweep import probe_seconds, take_probes
     from collbench.measure.progress import Progress
     from collbench.measure.supervise import Supervisor
@@ -214,7 +219,7 @@ def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", p
     from collbench.results.records import Status
     from collbench.sweep_output import crowding, print_rows
 
-    folder = _open_folder(args, options, machine, plan)
+    folder = _open_folder(args, options, machine, plan, known)
     told = folder.problems()
     warn([*told, *crowding(folder.run)])
     held = sum(one.status is not Status.NOT_RUN for one in folder.samples())
@@ -235,7 +240,9 @@ def _measure(args: argparse.Namespace, options: "Options", machine: "Machine", p
     return print_rows(folder, as_json=args.json)
 
 
-def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan") -> "RunFolder":
+def _open_folder(
+    args: argparse.Namespace, options: "Options", machine: "Machine", plan: "Plan", known: int | None
+) -> "RunFolder":
     import datetime as dt
 
     from collbench import __version__
@@ -246,7 +253,7 @@ def _open_folder(args: argparse.Namespace, options: "Options", machine: "Machine
     if args.resume:
         folder = RunFolder.open(Path(args.resume), write=True)
         try:
-            folder.go_on(Resumed(now.isoformat(timespec="seconds"), _command()), options.launches)
+            folder.go_on(Resumed(now.isoformat(timespec="seconds"), _command()), options.launches, known)
         except BaseException:
             folder.close()
             raise

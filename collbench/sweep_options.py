@@ -75,8 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the rows as JSON")
 
 
-def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = None) -> "Options":
-    """The plan's record; of a resumed run, its own settings with this call's budget and timeout, and more launches.
+def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = None, measured: int = 1) -> "Options":
+    """The plan's record; of a resumed run, its own settings with this call's budget, timeout and launches.
+
+    Launches may be added, or left out down to the `measured` ones.
 
     Raises:
         UsageError: an option's value is off, or is one that a run keeps.
@@ -86,10 +88,10 @@ def options_of(args: argparse.Namespace, earlier: Mapping[str, Any] | None = Non
         return _parsed(args)
     if given := [args.given[name] for name in _FIXED if name in args.given]:
         raise UsageError(f"--resume goes on with the run's own options: leave out {', '.join(given)}")
-    return _resumed(args, earlier)
+    return _resumed(args, earlier, measured)
 
 
-def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
+def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any], measured: int) -> "Options":
     from collbench.measure.plan import Options
     from collbench.results.records import Collective, Mode
     from collbench.units import parse_duration
@@ -97,7 +99,7 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
     try:
         modes = tuple(Mode(m) for m in earlier["modes"])
         changed = {
-            "launches": _more_launches(args.launches, int(earlier["launches"])),
+            "launches": _launches(args.launches, int(earlier["launches"]), measured),
             "collective": Collective(earlier.get("collective", Collective.ALL_REDUCE)),
             "modes": modes, "calls": tuple(int(k) for k in earlier["calls"]),
             "sizes": tuple(int(size) for size in earlier.get("sizes", ())),
@@ -111,12 +113,12 @@ def _resumed(args: argparse.Namespace, earlier: Mapping[str, Any]) -> "Options":
         raise InvalidError(f"--resume: the run's settings cannot be read: {error}") from error
 
 
-def _more_launches(asked: int | None, planned: int) -> int:
+def _launches(asked: int | None, planned: int, measured: int) -> int:
     if asked is None:
         return planned
     _check_count("--launches", asked)
-    if asked < planned:
-        raise UsageError(f"--launches {asked}: the run has {planned} and keeps them: give more, or leave it out")
+    if asked < min(planned, measured):
+        raise UsageError(f"--launches {asked}: the run has measured {measured} and keeps them: give as many, or more")
     return asked
 
 

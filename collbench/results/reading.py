@@ -15,6 +15,7 @@ from collbench.results.schema import migrate_line, migrate_run, version_of
 
 __all__ = [
     "EVIDENCE",
+    "NOT_MEASURED",
     "PARQUET",
     "RUN",
     "SAMPLES",
@@ -30,6 +31,9 @@ __all__ = [
 
 RUN, SAMPLES, EVIDENCE, PARQUET = "run.json", "samples.jsonl", "evidence.jsonl", "samples.parquet"
 """Names of the files of a run folder."""
+
+NOT_MEASURED = frozenset({Status.NOT_RUN, Status.UNSUPPORTED})
+"""Statuses of which nothing is lost with the launch, where fewer are planned than were."""
 
 _MAX_RUN_BYTES = 64 << 20
 
@@ -89,7 +93,8 @@ def read_samples(
 ) -> tuple[list[Samples], list[str]]:
     """Samples of use in the order of the file, and what was left out.
 
-    Lines first, then columns for what is damaged in them or is not among them.
+    Lines first, then columns for what is damaged in them or is not among them. What was not measured of launches beyond
+    the plan's, which was larger once, is passed over.
 
     Raises:
         InvalidError: neither file is of use.
@@ -97,7 +102,8 @@ def read_samples(
     truth, columns = folder / SAMPLES, folder / PARQUET
     if not truth.exists():
         stored = read_parquet(columns) if columns.exists() else []
-        return _keep(enumerate(stored, 1), f"{PARQUET} entry", rows)
+        found, problems = _keep(enumerate(stored, 1), f"{PARQUET} entry", rows)
+        return _of_plan(found, launches), problems
     try:
         found, problems, damaged = _read_lines(truth, rows, version)
     except InvalidError as error:
@@ -108,7 +114,11 @@ def read_samples(
     if columns.exists() and (damaged or not complete):
         found, more = _repair(found, columns, rows, damaged=damaged)
         problems += more
-    return found, problems
+    return _of_plan(found, launches), problems
+
+
+def _of_plan(samples: Iterable[Samples], launches: int) -> list[Samples]:
+    return [one for one in samples if one.launch < launches or one.status not in NOT_MEASURED]
 
 
 def missing_lines(

@@ -26,6 +26,7 @@ from collbench.results.columns import write_parquet
 from collbench.results.files import append_whole, lock_folder, readable_errors, refuse_special, replace_whole
 from collbench.results.reading import (
     EVIDENCE,
+    NOT_MEASURED,
     PARQUET,
     RUN,
     SAMPLES,
@@ -141,18 +142,29 @@ class RunFolder:
         """The run's record."""
         return self._run
 
-    def go_on(self, by: Resumed, launches: int) -> None:
+    @property
+    def measured_launches(self) -> int:
+        """Launches up to the last one of which a cell was measured, whatever came of it; at least one."""
+        return 1 + max((one.launch for one in self.samples() if one.status not in NOT_MEASURED), default=0)
+
+    def go_on(self, by: Resumed, launches: int, known: int | None = None) -> None:
         """Note in `run.json` that another call goes on with the run, and that so many launches are planned from now on.
 
-        The file is replaced whole. Samples stay; a run with launches to come is not finished.
+        The file is replaced whole. Samples stay; a run with launches to come is not finished. `known` are the launches
+        that the run had when the call was checked: it may give fewer, down to those that were measured.
 
         Raises:
-            InvalidError: the run plans more launches than that by now, a full disk, or it was opened for reading.
+            InvalidError: the run plans more launches by now, more were measured, a full disk, or it was opened for
+                reading.
         """
         self._need_lock()
         run = self._run
         if launches < run.launches:
-            raise InvalidError(f"{self.path}: another call raised its launches to {run.launches} meanwhile: call again")
+            if run.launches > (known or launches):
+                told = f"another call raised its launches to {run.launches} meanwhile"
+                raise InvalidError(f"{self.path}: {told}: call again")
+            if launches < (measured := self.measured_launches):
+                raise InvalidError(f"{self.path}: {measured} launches were measured by now: call again")
         again = run.resumed[-1:] and run.resumed[-1].command == by.command
         settings = {**run.settings, "launches": launches} if "launches" in run.settings else run.settings
         self._run = replace(

@@ -90,7 +90,10 @@ def test_launches_are_added_and_every_reader_sees_them(run: Path) -> None:
 def test_fewer_launches_are_refused_and_as_many_are_nothing(run: Path) -> None:
     assert sweep("--resume", str(run), "--launches", "2").returncode == 0
     before = (run / "run.json").read_bytes()
-    for number, told in (("1", "the run has 2 and keeps them"), ("0", "expected a whole number from 1")):
+    for number, told in (
+        ("1", "the run has measured 2 and keeps them: give as many, or more"),
+        ("0", "expected a whole number from 1"),
+    ):
         done = sweep("--resume", str(run), "--launches", number)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert done.stderr.startswith(f"collbench: --launches {number}: {told}")
@@ -220,3 +223,43 @@ def test_launches_that_no_budget_holds_are_one_line_of_each_cell(run: Path) -> N
     assert (run / "samples.jsonl").read_bytes().count(b"not_run") <= before + 2 * 4
     assert sum(one.status is Status.OK for one in folder.samples()) == measured
     assert {"the budget of 0.002 s" in row["reason"] for row in rows(folder.run, folder.samples())} == {True}
+
+
+def test_launches_are_lowered_to_those_that_were_measured(run: Path) -> None:
+    """After a number mistyped; nothing that was measured is lost."""
+    assert sweep("--resume", str(run), "--launches", "20000", "--budget", "1s").returncode == 0
+    held = RunFolder.open(run)
+    measured = held.measured_launches
+    ok = [one for one in held.samples() if one.status is Status.OK]
+    assert 1 <= measured < 20_000
+    before = (run / "run.json").read_bytes()
+    if measured > 1:
+        done = sweep("--resume", str(run), "--launches", str(measured - 1))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert f"the run has measured {measured} and keeps them" in done.stderr
+        assert (run / "run.json").read_bytes() == before
+    seen = sweep("--resume", str(run), "--launches", str(measured), "--dry-run")
+    assert (seen.returncode, f"cells x {measured} launches" in seen.stderr) == (0, True), seen.stderr
+    assert (run / "run.json").read_bytes() == before
+    done = sweep("--resume", str(run), "--launches", str(measured), "--json")
+    assert done.returncode == 0, done.stderr
+    found = {(row["status"], row["launches"], row["reason"]) for row in json.loads(done.stdout)["rows"]}
+    assert found == {("ok", measured, "")}
+    folder = RunFolder.open(run)
+    assert (folder.run.launches, folder.run.settings["launches"], folder.problems()) == (measured, measured, [])
+    assert record(run)["finished"]
+    kept = {(one.cell_id, one.launch): one for one in folder.samples()}
+    assert [kept[one.cell_id, one.launch] for one in ok] == ok
+
+
+def test_launches_that_another_call_measured_meanwhile_are_kept(tmp_path: Path) -> None:
+    made = synthetic_run(tmp_path / "run", launches=3).path
+    by = Resumed("2026-01-02T00:00:00+00:00", ("collbench", "sweep"))
+    with RunFolder.open(made, write=True) as folder:
+        folder.go_on(by, 9)
+        with pytest.raises(InvalidError, match="3 launches were measured by now: call again"):
+            folder.go_on(by, 2, known=9)
+        with pytest.raises(InvalidError, match="raised its launches to 9 meanwhile"):
+            folder.go_on(by, 4, known=8)
+        folder.go_on(by, 4, known=9)
+    assert RunFolder.open(made).run.launches == 4

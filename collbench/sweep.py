@@ -102,6 +102,8 @@ def _earlier_run(path: str | None, launches: int | None) -> "tuple[Run | None, i
     if path is None:
         return None, 1
     with RunFolder.open(Path(path)) as folder:
+        if not folder.run.cells:
+            raise InvalidError(f"{path}: the run plans no cell: start a new run")
         fewer = launches is not None and launches < folder.run.launches
         return folder.run, folder.measured_launches if fewer else folder.run.launches
 

@@ -34,10 +34,13 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextlib.contextmanager
-def readable_errors(path: Path, hint: str = "", *, option: str = "", resume: bool = False) -> Iterator[None]:
+def readable_errors(
+    path: Path, hint: str = "", *, option: str = "", resume: bool = False, place: str = ""
+) -> Iterator[None]:
     """Turn an operating system's error about `path` into one line that says what to do; `hint` is put behind it.
 
-    `option` is the one that names another place, `resume` says that the call can be gone on with.
+    `option` is the one that names another place, `resume` says that the call can be gone on with, and `place` what to
+    do about a place that cannot be written, where no other can be named.
 
     Raises:
         InvalidError: instead of the OSError.
@@ -49,25 +52,27 @@ def readable_errors(path: Path, hint: str = "", *, option: str = "", resume: boo
             then = ", then go on with --resume" if resume else ""
             advice = f"the disk is full, or the file is at its size limit: free some space{then}"
         elif error.errno in _FORBIDDEN:
-            place = f"choose another place with {option}" if option else "choose another place"
+            place = place or (f"choose another place with {option}" if option else "choose another place")
             advice = f"cannot be written ({os.strerror(error.errno or 0)}): {place}"
         else:
             advice = f"cannot be written: {error.strerror or error}"
         raise InvalidError(f"{path}: {advice}{hint}") from error
 
 
-def lock_folder(folder: Path) -> int:
+def lock_folder(folder: Path, place: str = "") -> int:
     """Lock the folder for writing; gives the descriptor that holds the lock until it is closed or the process ends.
+
+    `place` as of `readable_errors`.
 
     Raises:
         InvalidError: another process holds it (named by pid), or the lock file cannot be written.
     """
-    with readable_errors(folder, option="--out", resume=True):
+    with readable_errors(folder, option="--out", resume=True, place=place):
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(folder / _LOCK, flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with readable_errors(folder, option="--out", resume=True):
+        with readable_errors(folder, option="--out", resume=True, place=place):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError:

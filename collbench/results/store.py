@@ -44,6 +44,7 @@ from collbench.results.schema import CURRENT
 __all__ = ["RunFolder"]
 
 _writing = functools.partial(readable_errors, option="--out", resume=True)
+_READ_ONLY = "to go on with the run, make it writable, or give --resume a copy that is"
 
 
 class RunFolder:
@@ -61,6 +62,7 @@ class RunFolder:
         self._rows = planned_rows(run)
         self._files: dict[str, int] = {}
         self._notes: list[str] = []
+        self._place = ""
         self._cache: tuple[object, list[Samples], list[str]] | None = None
 
     @classmethod
@@ -106,17 +108,18 @@ class RunFolder:
         if not write:
             return cls(path, *read_run(path / RUN), None)
         read_run(path / RUN)
-        return cls._locked(path, lambda lock: cls._resumed(path, lock))
+        return cls._locked(path, lambda lock: cls._resumed(path, lock), _READ_ONLY)
 
     @classmethod
     def _resumed(cls, path: Path, lock: int) -> "RunFolder":
         folder = cls(path, *read_run(path / RUN), lock)
+        folder._place = _READ_ONLY
         folder._prepare_to_append()
         return folder
 
     @classmethod
-    def _locked(cls, path: Path, make: "Callable[[int], RunFolder]") -> "RunFolder":
-        lock = lock_folder(path)
+    def _locked(cls, path: Path, make: "Callable[[int], RunFolder]", place: str = "") -> "RunFolder":
+        lock = lock_folder(path, place)
         try:
             return make(lock)
         except BaseException:
@@ -203,7 +206,7 @@ class RunFolder:
             InvalidError: a full disk, so that the end cannot be noted; samples.jsonl holds everything nevertheless.
         """
         self._need_lock()
-        with _writing(self.path, f"; {SAMPLES} holds all samples"):
+        with _writing(self.path, f"; {SAMPLES} holds all samples", place=self._place):
             if SAMPLES in self._files:
                 os.fsync(self._files[SAMPLES])
             self._compact()
@@ -262,7 +265,7 @@ class RunFolder:
         lost = self.lost_evidence() if (self.path / EVIDENCE).exists() else ""
         self._notes += [lost] if lost else []
         for name in (SAMPLES, EVIDENCE):
-            with _writing(self.path / name):
+            with _writing(self.path / name, place=self._place):
                 self._cut_tail(name)
         self._restore(held)
 
@@ -294,7 +297,7 @@ class RunFolder:
 
     def _append(self, name: str, line: bytes) -> None:
         self._need_lock()
-        with _writing(self.path / name):
+        with _writing(self.path / name, place=self._place):
             if name not in self._files:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 self._files[name] = os.open(self.path / name, flags, 0o600)
@@ -302,7 +305,7 @@ class RunFolder:
 
     def _write_run(self) -> None:
         text = json.dumps(self._run.as_dict(), indent=1, allow_nan=False).encode() + b"\n"
-        with _writing(self.path / RUN):
+        with _writing(self.path / RUN, place=self._place):
             replace_whole(self.path / RUN, lambda file: file.write(text))
 
     def _need_lock(self) -> None:

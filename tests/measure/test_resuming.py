@@ -263,3 +263,13 @@ def test_launches_that_another_call_measured_meanwhile_are_kept(tmp_path: Path) 
             folder.go_on(by, 4, known=8)
         folder.go_on(by, 4, known=9)
     assert RunFolder.open(made).run.launches == 4
+
+
+@pytest.mark.parametrize("words", [(), ("--launches", "5"), ("--launches", "5", "--dry-run")])
+def test_a_run_without_a_plan_is_left_alone(run: Path, words: tuple[str, ...]) -> None:
+    (run / "run.json").write_text(json.dumps(record(run) | {"cells": []}))
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    done = sweep("--resume", str(run), *words)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == f"collbench: {run}: the run plans no cell: start a new run\n"
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before

@@ -19,7 +19,7 @@ import pytest
 
 from collbench.errors import InvalidError, UsageError
 from collbench.results import reading, schema
-from collbench.results.records import Call, Cell, Fabric, Mode, Run, Samples, Status
+from collbench.results.records import Call, Cell, Fabric, Mode, Resumed, Run, Samples, Status
 from collbench.results.schema import Migration
 from collbench.results.store import RunFolder
 from collbench.testing import synthetic_run, synthetic_samples
@@ -240,6 +240,32 @@ def test_no_permission_is_one_line() -> None:
     if done.returncode:
         pytest.skip(f"nobody cannot run this Python: {done.stderr[-200:]}")
     assert "cannot be written (Permission denied): choose another place with --out" in done.stdout
+
+
+def _one_more_launch(path: Path) -> None:
+    with RunFolder.open(path, write=True) as folder:
+        folder.go_on(Resumed("2026-01-02", ("collbench", "sweep")), 2)
+        folder.append(synthetic_samples(CELLS[0], 10.0, launch=1))
+
+
+@pytest.mark.parametrize("denied", ["lock", "run.json", "samples.jsonl"])
+def test_who_may_not_go_on_with_a_run_is_not_told_of_another_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denied: str
+) -> None:
+    """`--resume` takes no `--out`."""
+    _fill(tmp_path / "run")
+    truly = os.open
+
+    def deny(path: Any, *args: Any, **kw: Any) -> int:
+        if denied in str(path):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return truly(path, *args, **kw)
+
+    monkeypatch.setattr(os, "open", deny)
+    with pytest.raises(InvalidError) as told:
+        _one_more_launch(tmp_path / "run")
+    assert "cannot be written (Read-only file system): to go on with the run, make it writable, or " in str(told.value)
+    assert "--out" not in str(told.value)
 
 
 def test_a_denied_write_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -85,8 +86,10 @@ def test_a_slow_starter_does_not_cost_the_others_their_intervals(tmp_path: Path)
     }  # fmt: skip
     (slow,) = (row for row in found if row["algorithm"] == "faulty_late")
     assert slow["reason"].startswith("4 of 5 launches were not run: the budget of 6 s held 5 launches of 2 of 3 ")
-    assert "; this one takes 3." in slow["reason"]
-    assert "--resume RUN --budget " in slow["reason"]
+    # of its one launch as much is taken off as the others' first ones were dearer than theirs behind them
+    taken = re.search(r"; this one takes ([\d.]+) s a launch: --resume RUN --budget ", slow["reason"])
+    assert taken is not None
+    assert 1.5 < float(taken[1]) < 4.5
 
 
 def resume(run: Path, budget: str) -> "subprocess.CompletedProcess[str]":

@@ -79,8 +79,9 @@ def test_what_nobody_vouches_for_is_marked_and_no_answer_in_text_json_and_page(
     assert not [line for line in both.splitlines()[3:6] if "ll128" in line]
 
     collbench(*words, "--html", str(tmp_path / "page.html"))
-    title = (tmp_path / "page.html").read_text(encoding="utf-8").partition("<h1>")[2].partition("</h1>")[0]
-    assert title.startswith("By the model, nccl_ring_simple is fastest at every size. Predicted; intervals overlap at ")
+    title, _, below = (tmp_path / "page.html").read_text(encoding="utf-8").partition("<h1>")[2].partition("</h1>")
+    assert title == "By the model, nccl_ring_simple is fastest at every size."
+    assert below.partition("</p>")[0].strip().startswith('<p class="gain">Predicted; intervals overlap at ')
 
 
 def test_json_names_the_fastest_and_whose_intervals_overlap(collbench: Shell) -> None:

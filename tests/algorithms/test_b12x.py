@@ -296,6 +296,7 @@ def test_a_preparation_that_takes_too_long_hangs(
     assert told == [([reason], {"sessions": 1, "runtimes": 2})] * 2
 
 
+@pytest.mark.slow
 def test_a_sweep_gives_each_fault_its_status(tmp_path: Path) -> None:
     """Without end it is `hung`, by the rank that waited; the sweep goes on, and `preloaded` says who imported it."""
     done = subprocess.run(

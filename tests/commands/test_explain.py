@@ -219,6 +219,7 @@ def test_the_cell_may_stand_behind_the_options(collbench: Shell, tmp_path: Path)
     assert (done.returncode, done.stderr) == (2, "collbench: unexpected word 'push'; see collbench explain --help\n")
 
 
+@pytest.mark.slow
 def test_lost_evidence_is_told_and_no_sweep_is_advised(collbench: Shell, tmp_path: Path) -> None:
     """Logs of NCCL were there: to measure again is not what is missing."""
     made = synthetic_gpu_run(tmp_path / "run", sizes=(4096,), launches=1)

@@ -165,6 +165,7 @@ def simgrid() -> Any:
     return solve
 
 
+@pytest.mark.slow
 def test_simgrid_finds_the_same_finish_times(simgrid: Any) -> None:
     """On the machines that come with collbench, and on 200 random graphs."""
     cases = [*machine_cases(), *map(random_case, range(200))]

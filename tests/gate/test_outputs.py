@@ -155,6 +155,7 @@ def test_markdown_stays_text(outcome: Outcome) -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 8 for row in rows)
 
 
+@pytest.mark.slow
 def test_markdown_is_below_a_mebibyte_and_counts_what_it_leaves_out() -> None:
     page = markdown(many(5000, Verdict.REGRESSED, "<&" * 2000))
 

@@ -101,6 +101,7 @@ def test_it_stops_at_the_first_look_that_decides(fake: Callable[[str], str], tmp
     assert outcome.verdict is Verdict.OK
 
 
+@pytest.mark.slow
 def test_decided_cells_are_not_measured_again(fake: Callable[[str], str], tmp_path: Path) -> None:
     """The steady cell is OK at the first look; only the other one is launched until the last."""
     outcome = gate(fake("base"), fake("wobbles"), tmp_path / "out", looks=(6, 10))
@@ -115,6 +116,7 @@ def test_decided_cells_are_not_measured_again(fake: Callable[[str], str], tmp_pa
     assert named == [0] * 12 + [1] * 8
 
 
+@pytest.mark.slow
 def test_a_side_that_cannot_leave_cells_out_measures_all(
     fake: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

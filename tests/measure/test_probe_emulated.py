@@ -110,6 +110,7 @@ def probe(out: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[i
     return code, json.loads(said.out), said.err
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_eight_ranks_measure_everything(gpu: Emulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every task of the whole plan ends ok, with one record each; no memory of the device is left, and no daemon."""

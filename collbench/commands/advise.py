@@ -142,8 +142,7 @@ def _verdicts(forecast: "Forecast") -> "Mapping[str, str]":
 def _topology(name: str) -> "Topology":
     from collbench.topology import catalog
 
-    path = catalog.find(name)
-    return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)
+    return catalog.read(name)
 
 
 def _print_json(advice: "Advice", wired: "Advice | None", rewired: "Advice | None") -> None:

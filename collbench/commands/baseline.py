@@ -48,13 +48,14 @@ def run(args: argparse.Namespace) -> int:
 def _save(args: argparse.Namespace) -> int:
     from collbench.errors import UsageError
     from collbench.gate.baseline import dump, load_side, refuse_invalid
+    from collbench.wording import counted
 
     if args.to.exists():
         raise UsageError(f"{args.to} is there already: collbench baseline update shows what would change")
     side = load_side(args.source)
     refuse_invalid(side)
     _replace(args.to, dump(side))
-    print(f"{args.to}: {len(side.cells)} cells, {_launches(side.launches)}")
+    print(f"{args.to}: {len(side.cells)} cells, {counted(side.launches, 'launch', 'es')}")
     return 0
 
 
@@ -77,12 +78,13 @@ def _show(args: argparse.Namespace) -> int:
 
     from collbench.gate.baseline import dump, read
     from collbench.units import format_us
+    from collbench.wording import counted
 
     side = read(args.source)
     if args.json:
         print(dump(side), end="")
         return 0
-    print(f"{side.name}: {len(side.cells)} cells, {_launches(side.launches)}, {side.origin['created']}")
+    print(f"{side.name}: {len(side.cells)} cells, {counted(side.launches, 'launch', 'es')}, {side.origin['created']}")
     spread = side.spread
     told = "none: collbench calibrate-gate learns it" if spread is None else f"{spread.sd:.4f}, {spread.sessions} runs"
     print(f"between_session_sd: {told}")
@@ -94,10 +96,6 @@ def _show(args: argparse.Namespace) -> int:
         middle = format_us(statistics.median(cell.medians_us)) if cell.medians_us else str(cell.status)
         print(f"{middle:>11}  {cell_id}")
     return 0
-
-
-def _launches(count: int) -> str:
-    return f"{count} launch{'es' if count != 1 else ''}"
 
 
 def _replace(path: Path, text: str) -> None:

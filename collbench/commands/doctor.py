@@ -132,8 +132,7 @@ def _drawn(args: argparse.Namespace) -> "Topology | None":
             raise UsageError(f"--for {path}: {'a folder' if path.is_dir() else 'no such file'}")
     if args.gpus is not None or args.fabric:
         raise UsageError(f"--gpus and --fabric: {args.arch} says them")
-    path = catalog.find(args.arch)
-    return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)
+    return catalog.read(args.arch)
 
 
 def _software(args: argparse.Namespace) -> dict[str, str]:

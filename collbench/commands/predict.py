@@ -153,8 +153,7 @@ def _parameters(args: argparse.Namespace, topology: "Topology") -> "Parameters |
 def _read(name: str) -> "Topology":
     from collbench.topology import catalog
 
-    path = catalog.find(name)
-    return catalog.load_json(path) if path.suffix == ".json" else catalog.load(path)
+    return catalog.read(name)
 
 
 def _write_page(forecast: "Forecast", sizes: Sequence[int], name: str) -> None:

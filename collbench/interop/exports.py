@@ -16,6 +16,7 @@ from collbench.errors import UsageError
 from collbench.results.records import DTYPE_BYTES, Collective, Run, Samples
 from collbench.results.summary import clean, fold, rows
 from collbench.units import rounded
+from collbench.wording import counted
 
 __all__ = ["FORMATS", "export"]
 
@@ -118,7 +119,7 @@ def _gab(run: Run, table: Rows) -> str:
 def _gab_row(row: Mapping[str, Any]) -> dict[str, Any]:
     medians, launches = row["median_us"], row["launches"]
     span = {"range": f"{min(medians):.4g} .. {max(medians):.4g}"} if len(medians) > 1 else {}
-    told = f"{launches} launch{'es' if launches != 1 else ''}"
+    told = counted(launches, "launch", "es")
     return {
         "name": clean(row["cell_id"]), "unit": "us", "value": row["p50_us"], **span,
         "extra": f"p99 {row['p99_us']:.4g} us, {row['iterations']} iterations, {told}",

@@ -7,11 +7,12 @@ from collbench.measure.budget import seconds_text
 from collbench.measure.plan import Key
 from collbench.measure.turns import Work, needed_s
 from collbench.results.intervals import LEAST_LAUNCHES
-from collbench.wording import ADVICE, first_few
+from collbench.wording import ADVICE, counted, first_few
 
 __all__ = ["Shortfall", "outlook"]
 
 _NAMES = 4
+_LAUNCH = ("launch", "es")
 _PROBES_SHARE = 1.25
 """A fifth of a budget is kept for probes (probe_sweep.py)."""
 
@@ -45,7 +46,7 @@ class Shortfall:
         return f"{self._held()}; fewer of {first_few(names, _NAMES)}: {self._remedy(dearest.key)}"
 
     def _held(self) -> str:
-        return f"{_budget(self._budget_s)} held {_launches(self._launches)} {_of(list(self._work.values()))}"
+        return f"{_budget(self._budget_s)} held {counted(self._launches, *_LAUNCH)} {_of(list(self._work.values()))}"
 
     def _remedy(self, key: Key) -> str:
         # first launches come before any further one
@@ -61,15 +62,11 @@ def outlook(work: Sequence[Work], launches: int, budget_s: float) -> str:
     if short and launches > LEAST_LAUNCHES:
         enough = sum(launches - len(one.launches) >= LEAST_LAUNCHES for one in work)
         fewer = f", {LEAST_LAUNCHES} (enough for an interval) of {enough or 'none'}{fewer}"
-    return f"expected, not measured: {_budget(budget_s)} holds {_launches(launches)} {_of(work)}{fewer}"
+    return f"expected, not measured: {_budget(budget_s)} holds {counted(launches, *_LAUNCH)} {_of(work)}{fewer}"
 
 
 def _budget(seconds: float) -> str:
     return f"the budget of {seconds_text(seconds)}"
-
-
-def _launches(launches: int) -> str:
-    return f"{launches} launch{'es' if launches != 1 else ''}"
 
 
 def _of(work: Sequence[Work]) -> str:

@@ -7,7 +7,7 @@ from collbench.errors import UsageError, nearest
 from collbench.topology import catalog_reader, catalog_writer
 from collbench.topology.graph import Topology, TopologyError
 
-__all__ = ["dumps", "find", "folder", "load", "load_json", "names"]
+__all__ = ["dumps", "find", "folder", "load", "load_json", "names", "read"]
 
 _MAX_FILE_BYTES = 1 << 20
 
@@ -38,6 +38,16 @@ def find(name_or_path: str) -> Path:
         known = f"did you mean {meant}?" if meant else f"give a path, or one of {', '.join(names()) or '(none here)'}"
         raise UsageError(f"no machine file {name_or_path!r}: {known}")
     return path
+
+
+def read(name_or_path: str) -> Topology:
+    """Topology of a machine file by name or path, or of what `collbench topo --json` wrote.
+
+    Raises:
+        UsageError: as `find`. TopologyError: as `load`.
+    """
+    path = find(name_or_path)
+    return load_json(path) if path.suffix == ".json" else load(path)
 
 
 def load(path: str | Path) -> Topology:

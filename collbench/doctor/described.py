@@ -13,7 +13,7 @@ from collbench.topology.discover import fabric_of
 from collbench.topology.gpus import has_peer_access
 from collbench.topology.graph import Link, LinkKind, Node, NodeKind, Topology
 from collbench.topology.machine import Machine
-from collbench.topology.models import arch_of
+from collbench.topology.models import arch_of, arch_of_gpu
 
 __all__ = [
     "BUNDLED_NCCL", "FABRICS", "MODELS", "MOST_GPUS", "WORDS", "Described", "completed", "is_version", "parse_arch",
@@ -77,7 +77,7 @@ class Described:
             UsageError: it has no GPU, or none that is known here.
         """
         gpus = [topology.node(name).attributes for name in topology.gpus]
-        archs = [one.get("arch") or arch_of(one.get("model", "")) for one in gpus]
+        archs = [arch_of_gpu(one) for one in gpus]
         known = [arch for arch in archs if _ARCH.fullmatch(arch)]
         if not known:
             name = topology.name or "that machine"

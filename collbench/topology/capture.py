@@ -1,6 +1,7 @@
 """Recognise what a capture is and read it: the one door for `collbench topo --from FILE`."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ def _named(path: Path) -> Capture:
 
 def _text_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_unless_it_waits) as file:
             raw = file.read(_LARGEST + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -135,6 +136,13 @@ def _text_of(path: Path) -> str:
     if raw[:2] in {b"\xff\xfe", b"\xfe\xff"}:  # what PowerShell's > writes
         return raw.decode("utf-16", "replace")
     return raw.decode("utf-8", "replace")
+
+
+def _unless_it_waits(name: str, flags: int) -> int:
+    """A pipe that nobody writes to ends at once; one that somebody has opened, as `<(ssh box nvidia-smi)`, is read."""
+    file = os.open(name, flags | os.O_NONBLOCK)
+    os.set_blocking(file, True)
+    return file
 
 
 def parse_capture(text: str) -> Capture:

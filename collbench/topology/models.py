@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-__all__ = ["EARLY_SINCE", "arch_of", "starts_early"]
+__all__ = ["EARLY_SINCE", "arch_of", "arch_of_gpu", "starts_early"]
 
 _ARCHS: Mapping[str, str] = {
     "GB300|B300": "sm_103",
@@ -25,8 +25,12 @@ EARLY_SINCE = 90
 
 def starts_early(gpu: Mapping[str, str]) -> bool:
     """Whether a GPU of these attributes of a topology may: no where they tell neither arch nor a known model."""
-    arch = gpu.get("arch") or arch_of(gpu.get("model", ""))
-    return int("".join(c for c in arch if c.isdecimal()) or 0) >= EARLY_SINCE
+    return int("".join(c for c in arch_of_gpu(gpu) if c.isdecimal()) or 0) >= EARLY_SINCE
+
+
+def arch_of_gpu(gpu: Mapping[str, str]) -> str:
+    """That of a GPU of these attributes: as they say, else of its model; empty where neither is known."""
+    return gpu.get("arch") or arch_of(gpu.get("model", ""))
 
 
 def arch_of(model: str) -> str:

@@ -146,6 +146,20 @@ def test_matrix_and_peer_states_of_one_machine_go_together(run: Run, tmp_path: P
         assert "read: CNS gpu0-gpu2, gpu1-gpu2, gpu2-gpu0, gpu2-gpu1\n" in out
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_is_read_and_one_without_a_writer_is_not_waited_for(run: Run, tmp_path: Path) -> None:
+    fifo, file = tmp_path / "pipe", tmp_path / "m.txt"
+    os.mkfifo(fifo)
+    rc, _, err = run("--from", str(fifo))
+    assert rc == 3
+    assert "empty: expected the output of " in err
+    file.write_text(MATRIX)
+    command = f"{sys.executable} -m collbench topo --from <(sleep 0.5; cat {file})"
+    done = subprocess.run(["bash", "-c", command], text=True, capture_output=True, timeout=15, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "A: gpu0 gpu1" in done.stdout
+
+
 def test_other_captures_stand_alone(run: Run, tmp_path: Path) -> None:
     (tmp_path / "m.txt").write_text(MATRIX)
     (tmp_path / "n.txt").write_text(
